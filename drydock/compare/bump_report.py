@@ -78,12 +78,14 @@ class BumpReport(NamedTuple):
     plans: tuple[ChangedPlan, ...] = ()
     refusals: tuple[str, ...] = ()
     """Examples of drydock's rules that one version refuses, and the other does not."""
+    answers: tuple[Path, ...] = ()
+    """The files in which the answers of the new version were written."""
     not_asked: tuple[str, ...] = ()
 
     @property
     def files(self) -> tuple[Path, ...]:
-        """Return the files in which the new version was written next to the sources of facts."""
-        return self.sources.files if self.sources else ()
+        """Return the files with the answers, and those in which the version was written next to sources of facts."""
+        return (*self.answers, *(self.sources.files if self.sources else ()))
 
 
 def look_at_rows(project: Project, rows: Mapping[str, Variant], variant: Variant) -> RowsBefore:

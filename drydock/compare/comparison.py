@@ -170,7 +170,7 @@ def _list_refusals(
 ) -> list[Refusal]:
     """Return what a version's lists do not have of the model and of the flags' values."""
     settings = settings_of(flags, is_new=is_new)
-    return [*find_refusals(VllmLists(version.lists), facts, UserFlags({}, {}, ()), settings)]
+    return [*find_refusals(VllmLists(version.lists), facts, UserFlags({}, {}, ()), settings, {})]
 
 
 def _flag_of(refusal: Refusal, flags: list[JudgedFlag]) -> JudgedFlag | None:

@@ -1,4 +1,6 @@
-"""Asks releases of vLLM about the examples of entrypoints/plan/option_rules.py, and records their words. IO.
+"""Asks releases of vLLM what they refuse, and records their words. IO.
+
+The questions are the examples of entrypoints/plan/option_rules.py, and those of entrypoints/rehearsal/attention.py.
 
 A release is asked in the CPU image, without network and with a limit of memory. The image's own vLLM is asked as it
 is. Of another release the Python files are laid over it: its configuration is Python, and calls no kernel.
@@ -11,6 +13,7 @@ from __future__ import annotations
 import json
 import sys
 import zipfile
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -21,9 +24,10 @@ import docker.errors
 
 from drydock.core.console import log
 from drydock.core.errors import DrydockError
-from drydock.core.files import format_json
+from drydock.core.files import format_compact_json, format_json
 from drydock.engine.connection import connect_engine
 from drydock.engine.run_container import run_to_end
+from entrypoints.plan import attention_limits
 from entrypoints.plan.option_rules import ANSWERS, RULES, Rule, read_answers
 
 CONFIGURATIONS = Path(__file__).parent.parent / "run" / "configurations.json"
@@ -33,6 +37,8 @@ PLATFORMS = {kind: {"kind": "cpu", "recorded": None, "like_cuda": kind == "cuda"
 """Platforms of the examples. That of CUDA asks a driver: in its place, the CPU's says that it is like CUDA."""
 PROGRAM, RELEASE = "/program", "/release"
 """Where the container finds this checkout's program, and the Python files of another release than its own."""
+FILES = (Path(ANSWERS), Path(attention_limits.ANSWERS))
+"""What is written."""
 REFUSED, TAKEN, NOT_ASKED = "refused", "constructed", "not asked"
 
 
@@ -92,6 +98,7 @@ def ask_wheel(images: Sequence[str], wheel: Path) -> str:
         for path in (Path(name), *Path(name).rglob("*")):
             path.chmod(0o755 if path.is_dir() else 0o644)
         version, words = ask_release(image, Path(name))
+        record_attention(ask_attention(image, Path(name)))
     record_answers(version, words)
     return "" if words else f"vLLM {version} could not be opened in {image}"
 
@@ -102,6 +109,68 @@ def record_answers(version: str, words: Mapping[str, str]) -> None:
     log(f"vLLM {version}: {refused} of {len(RULES)} examples refused, {len(words) - refused} taken")
     if words:
         Path(ANSWERS).write_text(format_json(dict(sorted({**read_answers(), version: words}.items()))))
+
+
+def ask_attention(image: str, package: Path | None = None) -> list[dict[str, Any]]:
+    """Ask the platforms of a release about attention backends; return what each says of a device. Raises BuildError.
+
+    A platform that cannot be opened is left out, and is said.
+    """
+    mounts = {str(ENTRYPOINTS): f"{PROGRAM}/entrypoints", **({str(package): RELEASE} if package else {})}
+    output = run_to_end(
+        image,
+        (PYTHON, "-B", f"{PROGRAM}/entrypoints/rehearsal/attention.py"),
+        entrypoint=[],
+        volumes={source: {"bind": target, "mode": "ro"} for source, target in mounts.items()},
+        environment={"PYTHONPATH": RELEASE, "VLLM_DIST_IDENT": "asked", "VLLM_LOGGING_LEVEL": "CRITICAL"},
+        tmpfs={"/tmp": "exec"},  # noqa: S108 - in the container
+        network_mode="none",
+        mem_limit="8g",
+    )
+    answers = [json.loads(line) for line in output.splitlines() if line.startswith(b"{")]
+    for answer in answers:
+        if "because" in answer:
+            log(f"vLLM {answer['vllm']}: {answer['platform']} {answer['device']} not asked: {answer['because'][:200]}")
+    return [answer for answer in answers if "answers" in answer]
+
+
+def record_attention(answers: Sequence[Mapping[str, Any]]) -> None:
+    """Write what the platforms of a release say, next to what others said."""
+    if not answers:
+        return
+    version = answers[0]["vllm"].partition("+")[0]
+    path = Path(attention_limits.ANSWERS)
+    stored = attention_limits.read_answers() if path.exists() else {}
+    releases = dict(sorted({**stored, version: join_devices(answers)}.items()))
+    lines = (f"{format_compact_json(name)}:{format_compact_json(release)}" for name, release in releases.items())
+    path.write_text("{\n" + ",\n".join(lines) + "\n}\n")
+    log(f"vLLM {version}: attention backends asked on {', '.join(answer['platform'] for answer in answers)}")
+
+
+def join_devices(answers: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return what devices of a release say, as entrypoints/plan/attention_limits.py reads it.
+
+    What a platform says most often of a backend and a kind of layers stands once, and each distinct answer once in the
+    release.
+    """
+    refusals: dict[str, int] = {}
+    platforms: dict[str, Any] = {}
+    names = sorted({name for answer in answers for layers in answer["answers"].values() for name in layers if name})
+    for platform in dict.fromkeys(answer["platform"] for answer in answers):
+        devices = {answer["device"]: answer["answers"] for answer in answers if answer["platform"] == platform}
+        backends: dict[str, dict[str, int | None]] = {}
+        for name in filter(lambda name: attention_limits.has_kernels(platform, name), ("", *names)):
+            places: dict[str, dict[str, int | None]] = {}
+            for device, layers in devices.items():
+                for layer, said in layers.items():
+                    place = refusals.setdefault(json.dumps(said[name]), len(refusals)) if name in said else None
+                    places.setdefault(layer.split()[0], {})[f"{layer} {device}"] = place
+            for kind, of_kind in places.items():
+                usual = Counter(of_kind.values()).most_common(1)[0][0]
+                others = {cell: place for cell, place in of_kind.items() if place != usual}
+                backends.setdefault(name, {}).update({kind: usual, **others})
+        platforms[platform] = {"devices": sorted(devices), "layers": sorted(layers), "backends": backends}
+    return {"names": names, "platforms": platforms, "refusals": [json.loads(text) for text in refusals]}
 
 
 def list_changed_refusals(old: str, new: str) -> list[str]:
@@ -173,6 +242,7 @@ def main() -> None:
     image, *folders = sys.argv[1:]
     for folder in (None, *map(Path, folders)):
         record_answers(*ask_release(image, folder))
+        record_attention(ask_attention(image, folder))
 
 
 if __name__ == "__main__":

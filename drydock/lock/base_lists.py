@@ -26,7 +26,7 @@ MOST_ENTRIES = 10_000
 LONGEST_ENTRY = 2000
 """Characters. Some lists give a reason in a few sentences."""
 TABLES = (
-    *("attention", "attention_backends", "attention_choices", "attention_priorities", "constructor_packages", "flags"),
+    *("attention", "constructor_packages", "flags"),
     *(
         "float16_refused",
         "imports",
@@ -37,11 +37,11 @@ TABLES = (
         "processors",
         "ranges",
     ),
-    *("removed_architectures", "required_packages", "vision_backends"),
+    *("removed_architectures", "required_packages"),
 )
 """Lists that have a value for each entry, as templates/tools/read_vllm.py makes them: code looks values up in them."""
-WITH_NUMBERS = ("attention_backends", "ranges")
-"""Lists with numbers too: the sizes that a kernel takes, the least and the most of an option."""
+WITH_NUMBERS = ("ranges",)
+"""Lists with numbers too: the least and the most of an option."""
 
 
 class BaseLists(Record):

@@ -176,9 +176,8 @@ def _newest_processors(project: Project) -> Mapping[str, Any]:
 
 NEVER_EXTENDED = (
     *("architectures", "removed_architectures", "tool_parsers", "reasoning_parsers", "platforms", "float16_refused"),
-    *("imports", "constructor_packages", "deprecated_quantisations", "latent_types", "platform_quantisations"),
+    *("imports", "constructor_packages", "latent_types", "platform_quantisations"),
     "pooling_architectures",
-    *("attention_backends", "attention_priorities", "attention_choices", "vision_backends"),
     *("drafted_types", "drafting_methods", "drafting_targets", "own_drafting_methods"),
 )
 """Lists of a release that are assumed for a fork, and for a vLLM with a plugin. To the others these often add."""

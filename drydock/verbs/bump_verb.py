@@ -126,7 +126,7 @@ def _run_steps(steps: Iterable[Callable[[], list[Path]]], files: list[Path], err
 def _ask_rules(project: Project, report: BumpReport, old: Variant, new: Variant) -> BumpReport:
     """Ask the new version about the examples of drydock's rules; return the report with what it says."""
     from drydock.config.matrix import read_matrix
-    from drydock.lock.ask_rules import ask_wheel, list_changed_refusals
+    from drydock.lock.ask_rules import FILES, ask_wheel, list_changed_refusals
     from drydock.lock.lockfile import path_of_lock, read_previous
     from drydock.lock.vllm_lists import fetch_vllm
 
@@ -139,7 +139,8 @@ def _ask_rules(project: Project, report: BumpReport, old: Variant, new: Variant)
         problem = error.problems[0]
     if problem:
         return report._replace(not_asked=(*report.not_asked, f"refusals of vLLM {new.vllm.version}: {problem}"))
-    return report._replace(refusals=tuple(list_changed_refusals(old.vllm.version, new.vllm.version)))
+    refusals = tuple(list_changed_refusals(old.vllm.version, new.vllm.version))
+    return report._replace(refusals=refusals, answers=FILES)
 
 
 def _take_recipes(project: Project) -> tuple[list[Path], str]:

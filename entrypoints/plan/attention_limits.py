@@ -1,17 +1,17 @@
-"""What the attention backends of this vLLM refuse, by what their classes say they take. Pure.
+"""Which attention backends, types of the KV cache and block sizes vLLM has no kernel for, as its platforms said. Pure.
 
-vLLM asks the same when it builds a model's layers: the backend that the user names, or else all that its platform
-tries. What a class computes instead of listing it is not known, and refuses nothing. Source: vLLM 0.16 to 0.33,
-v1/attention/backend.py (validate_configuration), platforms/cuda.py, rocm.py and xpu.py (get_attn_backend_cls).
+A release was asked about each backend on each device that is listed (attention_answers.json, written by
+`python -m drydock.lock.ask_rules`). What was not asked, and what a newer release would say, is not refused.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import os
+from collections.abc import Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from typing import Any, NamedTuple
 
-from entrypoints.core.parse import parse_version_numbers
+from entrypoints.core.parse import parse_untrusted_json, parse_version_numbers
 from entrypoints.core.records import Facts
 from entrypoints.model.read import ModelFacts
 from entrypoints.plan.refusal import Refusal
@@ -20,62 +20,78 @@ from entrypoints.request.option_values import read_json_key
 from entrypoints.request.vllm_lists import VllmLists
 
 Settings = Mapping[str, str | bool]
-VALIDATING, CHOOSING, IGNORING = ("cuda", "rocm"), ("xpu",), ("cpu",)
-"""Platforms that ask the class, those that take a few names, and those that say that they ignore a name."""
+ANSWERS = os.path.join(os.path.dirname(__file__), "attention_answers.json")
+"""Version of vLLM → `names` of its backends, `platforms`, and `refusals`: the distinct answers. A platform has the
+`devices` and `layers` that were asked, and `backends`: name, empty where vLLM chooses → kind of layer, or layer and
+device where that differs → place in `refusals`."""
+WITH_DEVICES = ("cuda", "rocm")
+"""Platforms on which the answer depends on the device."""
 OF_PLATFORM = {"ROCM_": "rocm", "XPU_": "xpu", "CPU_": "cpu", "AMX_": "cpu"}
 """Beginning of a backend's name → the only platform that has its kernels."""
 OF_NVIDIA = ("FLASHINFER", "FLASHMLA", "CUTLASS", "TOKENSPEED", "B12X", "HPC")
-"""Parts of the names of backends whose kernels are libraries of NVIDIA GPUs."""
+"""Parts of the names of backends whose kernels are libraries of NVIDIA GPUs: ROCm's vLLM cannot import them."""
+OF_USER = "CUSTOM"
+"""The name of a backend that a plugin registers."""
 BY_MODEL = ("DeepseekV4", "MiniMaxM3")
 """Beginnings of architectures that choose the backends of their layers themselves."""
+OF_EVERY_BACKEND = ("bfloat16", "float16")
+"""Types of the cache that no backend of a release may refuse: then there is no answer with their names."""
+BY_LAYER = ("turboquant", "ultraquant", "octave")
+"""Beginnings of types of the cache with which some layers keep the type of the model."""
 WITH_SINKS = ("GptOssForCausalLM",)
 """Source: vllm/model_executor/models/gpt_oss.py, Attention(sinks=…)."""
 TYPES = {"half": "float16", "float": "float32"}
 """vLLM's second names of types. Source: config/model.py, _STR_DTYPE_TO_TORCH_DTYPE."""
-FP8 = ("fp8", "fp8_e4m3")
-PACKED_FP8 = "fp8_ds_mla"
-"""The form of FP8 that sparse attention on latent vectors makes of it. Source: model_executor/models/config.py."""
 _SUGGESTED = 0.6
 
 
-class Layer(NamedTuple):
-    """What a layer asks of its backend. What is empty, zero or None is not asked."""
+class Answers(NamedTuple):
+    """What one release said of a layer on a device."""
 
-    latent: bool
-    sparse: bool
-    sinks: bool
-    head_size: int
-    dtype: str = ""
-    cache_type: str = ""
-    block: int = 0
-    capability: tuple[int, ...] = ()
+    of_backends: Mapping[str, str | Sequence[str]]
+    """Backend → vLLM's words for why it never takes the layer, or else the options with which it does not."""
+
+    def find_reasons(self, backend: str, options: Sequence[str]) -> str:
+        """Return why a backend does not take the layer with some options; empty if it does, or was not asked."""
+        answer = self.of_backends.get(backend, ())
+        return answer if isinstance(answer, str) else ", ".join(option for option in options if option in answer)
 
 
 def find_attention_refusals(
-    accelerator: str, facts: Facts, model: ModelFacts, lists: VllmLists, settings: Settings
+    profile: Mapping[str, Any], facts: Facts, model: ModelFacts, lists: VllmLists, settings: Settings
 ) -> Iterator[Refusal]:
     """Yield a backend, a type of the KV cache or a block size for which this vLLM has no kernel."""
-    backends: Mapping[str, Mapping[str, Any]] = lists.lists.get("attention_backends", {})
-    if not backends or accelerator not in (*VALIDATING, *CHOOSING, *IGNORING):
+    name, options = _read_backend(settings).upper(), _list_options(model, settings)
+    if not (name or options):
         return
-    name = _read_backend(settings)
-    if name and name not in backends and name.upper() not in backends:
-        close = get_close_matches(name.upper(), sorted(backends), 3, _SUGGESTED)
-        expected = f"a name such as {', '.join(close)}" if close else f"one of vLLM's {len(backends)} backends"
-        yield Refusal(name, f"{ATTENTION_BACKEND} {name}", expected, is_misspelt=True)
+    accelerator, release = profile["accelerator"], read_answers().get(str(profile["vllm"]), {"platforms": {}})
+    if accelerator not in release["platforms"]:
         return
-    layer = _describe_layer(accelerator, facts, model, lists, settings)
-    if layer is None:
+    if name and name not in (*release["names"], OF_USER):
+        close = get_close_matches(name, release["names"], 3, _SUGGESTED)
+        expected = f"a name such as {', '.join(close)}" if close else f"one of vLLM's {len(release['names'])} backends"
+        yield Refusal(_read_backend(settings), f"{ATTENTION_BACKEND} {name}", expected, is_misspelt=True)
         return
-    if accelerator in IGNORING:
-        yield from _refused_on_cpu(layer, backends)
-    elif name:
-        yield from _refused_backend(accelerator, name.upper(), layer, lists)
-    else:
-        yield from _refused_by_all(accelerator, layer, lists)
-    if settings.get(CACHE_TYPE) == "fp8_e5m2" and model.quantization == "fp8":
+    known = {option for answer in release["refusals"] if isinstance(answer, list) for option in answer}
+    for option in (option for option in options if option.startswith(CACHE_TYPE) and option not in known):
+        if option.split()[1] not in OF_EVERY_BACKEND:
+            types = sorted(name.split()[1] for name in known if name.startswith(CACHE_TYPE))
+            yield Refusal(CACHE_TYPE, f"{option}: invalid value", f"one of {', '.join(types)}", is_misspelt=True)
+            return
+    layer = _describe_layer(model, lists, settings)
+    if layer:
+        answers = find_answers(release, accelerator, layer, _find_device(accelerator, facts))
+        yield from _refused_layer(accelerator, name if accelerator != "cpu" else "", answers, options)
+    if layer and settings.get(CACHE_TYPE) == "fp8_e5m2" and model.quantization == "fp8":
         problem = f"{CACHE_TYPE} fp8_e5m2 with weights of FP8"  # source: layers/attention/attention.py
         yield Refusal("fp8_e5m2", problem, f"{CACHE_TYPE} fp8 or auto", is_of_release=True)
+
+
+def read_answers() -> dict[str, Any]:
+    """Read what each release said. IO."""
+    with open(ANSWERS, encoding="utf-8") as file:
+        answers: dict[str, Any] = parse_untrusted_json(file.read())
+    return answers
 
 
 def _read_backend(settings: Settings) -> str:
@@ -84,127 +100,67 @@ def _read_backend(settings: Settings) -> str:
     return "" if not isinstance(name, str) or name.lower() == "auto" else name
 
 
-def _describe_layer(
-    accelerator: str, facts: Facts, model: ModelFacts, lists: VllmLists, settings: Settings
-) -> Layer | None:
-    """Return what the model's layers ask; None if these choose their backends, or if that is not known."""
+def _list_options(model: ModelFacts, settings: Settings) -> list[str]:
+    """Return the options that a backend may not take, as vLLM was asked about them."""
+    dtype, cache_type = str(settings.get(DTYPE) or "auto"), str(settings.get(CACHE_TYPE) or "auto")
+    block = str(settings.get(BLOCK_SIZE) or "")
+    options = [f"{DTYPE} {TYPES.get(dtype, dtype)}"] if dtype != "auto" and _read_backend(settings) else []
+    if cache_type != "auto" and not cache_type.startswith(BY_LAYER):
+        options.append(f"{CACHE_TYPE} {cache_type}")
+    if block.isdecimal() and int(block) and not (model.geometry and model.geometry.states):
+        # Kernels divide a block: the greatest power of two in it decides. Layers with a state change the blocks' size.
+        options.append(f"{BLOCK_SIZE} {int(block) & -int(block)}")
+    return options
+
+
+def _describe_layer(model: ModelFacts, lists: VllmLists, settings: Settings) -> str:
+    """Return kind and size of the model's layers; empty if these choose their backends, or if that is not known."""
     geometry = model.geometry
     if geometry is None or geometry.compressed or model.pooling or model.architecture.startswith(BY_MODEL):
-        return None
-    latent = bool(geometry.latent) and settings.get(NO_LATENT) != "1"
+        return ""
     if geometry.latent and model.model_type not in (lists.names("latent_types") or ()):
-        return None
-    dtype = str(settings.get(DTYPE) or "auto")
-    dtype = (model.dtype if dtype == "auto" else TYPES.get(dtype, dtype)).removeprefix("torch.")
-    cache_type = str(settings.get(CACHE_TYPE) or "auto")
-    if cache_type.startswith(("turboquant", "ultraquant", "octave")):  # some layers keep the type of the model
-        cache_type = "auto"
-    block = str(settings.get(BLOCK_SIZE) or "")
-    capabilities = [parse_version_numbers(device.architecture) for device in facts.devices]
-    is_known = accelerator == "cuda" and capabilities and all(capabilities)
-    return Layer(
-        latent,
-        geometry.sparse and latent,
-        model.architecture in WITH_SINKS,
-        geometry.latent if latent else geometry.head_size,
-        dtype if dtype in ("float16", "bfloat16", "float32") else "",
-        cache_type if cache_type != "auto" else "",
-        int(block) if block.isdecimal() and not geometry.states else 0,  # layers with a state change the blocks' size
-        min(capabilities) if is_known else (),
-    )
+        return ""
+    if geometry.latent and settings.get(NO_LATENT) != "1":
+        return f"{'sparse' if geometry.sparse else 'latent'} {geometry.latent}"
+    return f"{'sinks' if model.architecture in WITH_SINKS else 'plain'} {geometry.head_size}"
 
 
-def _refused_on_cpu(layer: Layer, backends: Mapping[str, Mapping[str, Any]]) -> Iterator[Refusal]:
-    """Yield blocks that the kernel does not divide. Source: v1/worker/utils.py, select_common_block_size.
-
-    For latent attention the platform replaces the size by its own.
-    """
-    sizes = backends.get("CPU_ATTN", {}).get("block_sizes", ())
-    if layer.block and not layer.latent and sizes and all(layer.block % size for size in sizes):
-        problem = f"{BLOCK_SIZE} {layer.block}, for which the attention backend has no kernel"
-        yield Refusal(BLOCK_SIZE, problem, f"a multiple of {' or '.join(map(str, sizes))}")
+def _find_device(accelerator: str, facts: Facts) -> str:
+    """Return the oldest of the devices; empty where none is known, or where the answer does not depend on it."""
+    architectures = {device.architecture for device in facts.devices if device.architecture}
+    return min(architectures, key=parse_version_numbers, default="") if accelerator in WITH_DEVICES else ""
 
 
-def _refused_backend(accelerator: str, name: str, layer: Layer, lists: VllmLists) -> Iterator[Refusal]:
-    """Yield the backend that the user names, if its class or the platform does not take it."""
+def find_answers(release: Mapping[str, Any], accelerator: str, layer: str, device: str) -> Answers:
+    """Return what was answered about a layer on a device; nothing about what was not asked."""
+    platform = release["platforms"][accelerator]
+    if device not in platform["devices"] or layer not in platform["layers"]:
+        return Answers({})
+    cell, kind = f"{layer} {device}", layer.split(maxsplit=1)[0]
+    places = {name: cells.get(cell, cells.get(kind)) for name, cells in platform["backends"].items()}
+    return Answers({name: release["refusals"][place] for name, place in places.items() if place is not None})
+
+
+def _refused_layer(accelerator: str, name: str, answers: Answers, options: Sequence[str]) -> Iterator[Refusal]:
+    """Yield the backend that the user names, or else the options that none takes which vLLM would choose."""
+    reasons = answers.find_reasons(name, options)
+    takers = [backend for backend in answers.of_backends if not answers.find_reasons(backend, options)]
+    takers = [backend for backend in takers if backend and has_kernels(accelerator, backend)]
+    if name and not has_kernels(accelerator, name):
+        yield Refusal(name, f"{ATTENTION_BACKEND} {name} on {accelerator}", _describe_takers(takers))
+    elif name and reasons:
+        problem = f"{ATTENTION_BACKEND} {name}, which does not take this model on {accelerator}: {reasons}"
+        yield Refusal(name, problem, _describe_takers(takers))
+    elif reasons and isinstance(answers.of_backends[""], (list, tuple)):
+        problem = f"{reasons}, for which no attention backend has a kernel for this model on {accelerator}"
+        yield Refusal(reasons.split()[0], problem, "another value, or none, so that vLLM chooses")
+
+
+def has_kernels(accelerator: str, name: str) -> bool:
+    """Return whether vLLM of a platform can have the kernels of a backend, by its name."""
     platform = next((value for start, value in OF_PLATFORM.items() if name.startswith(start)), accelerator)
-    choices = lists.lists.get("attention_choices", {}).get(accelerator, ())
-    if platform != accelerator or (accelerator == "rocm" and any(part in name for part in OF_NVIDIA)):
-        yield Refusal(name, f"{ATTENTION_BACKEND} {name} on {accelerator}", _name_takers(accelerator, layer, lists))
-    elif accelerator in CHOOSING and name not in choices:
-        yield Refusal(name, f"{ATTENTION_BACKEND} {name} on {accelerator}", f"one of {', '.join(choices)}")
-    elif accelerator in VALIDATING and accelerator in lists.lists.get("attention_priorities", {}):
-        reasons = [*_find_reasons(lists.lists["attention_backends"][name], layer)]
-        if reasons:
-            problem = f"{ATTENTION_BACKEND} {name}, which does not take {', '.join(reasons)}"
-            yield Refusal(name, problem, _name_takers(accelerator, layer, lists))
+    return platform == accelerator and not (accelerator == "rocm" and any(part in name for part in OF_NVIDIA))
 
 
-def _refused_by_all(accelerator: str, layer: Layer, lists: VllmLists) -> Iterator[Refusal]:
-    """Yield the type of the cache or the size of its blocks that none of the platform's backends takes."""
-    if not (layer.cache_type or layer.block) or not [*_find_takers(accelerator, _without_options(layer), lists)]:
-        return
-    if [*_find_takers(accelerator, layer, lists)]:
-        return
-    backends = lists.lists["attention_backends"]
-    taking = [*_find_takers(accelerator, layer._replace(block=0), lists)]
-    if layer.block and taking:
-        sizes = sorted({size for name in taking for size in backends[name].get("block_sizes", ())})
-        problem = f"{BLOCK_SIZE} {layer.block}, for which no attention backend has a kernel"
-        yield Refusal(BLOCK_SIZE, problem, f"a multiple of {' or '.join(map(str, sizes))}")
-        return
-    taking = [*_find_takers(accelerator, _without_options(layer), lists)]
-    types = sorted({word for name in taking for word in backends[name].get("kv_cache_dtypes", ())})
-    problem = f"{CACHE_TYPE} {layer.cache_type}, which no attention backend takes for this model on {accelerator}"
-    yield Refusal(layer.cache_type, problem, f"one of {', '.join(types)}")
-
-
-def _without_options(layer: Layer) -> Layer:
-    return layer._replace(cache_type="", block=0)
-
-
-def _name_takers(accelerator: str, layer: Layer, lists: VllmLists) -> str:
-    names = [*_find_takers(accelerator, layer, lists)]
+def _describe_takers(names: Sequence[str]) -> str:
     return f"one of {', '.join(names)}, or none, so that vLLM chooses" if names else "none, so that vLLM chooses"
-
-
-def _find_takers(accelerator: str, layer: Layer, lists: VllmLists) -> Iterator[str]:
-    """Yield the backends of the platform that take a layer, as far as their lists tell.
-
-    One without a list is composed of two others, each of which has its own.
-    """
-    backends = lists.lists["attention_backends"]
-    for name in lists.lists.get("attention_priorities", {}).get(accelerator, ()):
-        if backends.get(name) and not [*_find_reasons(backends[name], layer)]:
-            yield name
-
-
-def _find_reasons(backend: Mapping[str, Any], layer: Layer) -> Iterator[str]:
-    """Yield what of a layer the class of a backend does not take."""
-    if backend.get("mla", layer.latent) != layer.latent:
-        yield "latent attention (MLA)" if layer.latent else "models without latent attention (MLA)"
-    elif layer.latent and backend.get("sparse", layer.sparse) != layer.sparse:
-        yield "sparse attention" if layer.sparse else "models without sparse attention"
-    if layer.sinks and backend.get("sinks") is False:
-        yield "attention sinks"
-    if layer.dtype and layer.dtype not in backend.get("dtypes", (layer.dtype,)):
-        yield f"{layer.dtype}"
-    if layer.head_size not in backend.get("head_sizes", (layer.head_size,)):
-        yield f"heads of {layer.head_size} numbers"
-    if layer.cache_type and not _takes_cache_type(backend, layer):
-        yield f"{CACHE_TYPE} {layer.cache_type}"
-    if layer.block and all(layer.block % size for size in backend.get("block_sizes", (1,))):
-        yield f"{BLOCK_SIZE} {layer.block}"
-    if layer.capability and not _has_capability(backend.get("capability", {}), layer.capability):
-        yield f"compute capability {'.'.join(map(str, layer.capability))}"
-
-
-def _takes_cache_type(backend: Mapping[str, Any], layer: Layer) -> bool:
-    types = backend.get("kv_cache_dtypes", (layer.cache_type,))
-    return layer.cache_type in types or (layer.sparse and layer.cache_type in FP8 and PACKED_FP8 in types)
-
-
-def _has_capability(limits: Mapping[str, Any], capability: tuple[int, ...]) -> bool:
-    if capability[0] not in limits.get("majors", capability[:1]):
-        return False
-    return tuple(limits.get("least", ())) <= capability <= tuple(limits.get("most", capability))

@@ -6,7 +6,6 @@ A rule holds for the releases that refused its example and took the near miss (r
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
@@ -15,19 +14,14 @@ from entrypoints.core.parse import parse_untrusted_json
 from entrypoints.model.read import ModelFacts
 from entrypoints.plan.refusal import Refusal
 from entrypoints.request.flags import (
-    ADAPTERS_AT_ONCE,
-    ATTENTION_BACKEND,
-    ATTENTION_CONFIG,
     BATCHED,
     CONTEXT,
     DATA,
-    DTYPE,
     EPLB,
     EXPERT,
     KV_TRANSFER,
     LENGTH,
     LOCAL,
-    NUMA,
     PIPELINE,
     PREFILL_CONTEXT,
     QUANTIZATION,
@@ -35,23 +29,17 @@ from entrypoints.request.flags import (
     SPECULATION,
     TENSOR,
 )
-from entrypoints.request.option_values import TRUE, is_switched_on, read_json_key, read_json_option
-from entrypoints.request.speculative import parse_drafting, parse_speculation
+from entrypoints.request.option_values import is_switched_on, read_json_key, read_json_option
+from entrypoints.request.speculative import describe_drafting
 from entrypoints.request.vllm_flags import UserFlags
 
 ANSWERS = os.path.join(os.path.dirname(__file__), "refused_examples.json")
 """Version of vLLM → example → vLLM's words; empty words if it took the example."""
 TEXT, EXPERTS, DRAFTING = "Qwen/Qwen3-8B", "Qwen/Qwen3-30B-A3B", "deepseek-ai/DeepSeek-R1"
 """Models of the examples, by their names in drydock/run/configurations.json."""
-EPLB_CONFIG, ELASTIC, REDUNDANT = "--eplb-config", "--enable-elastic-ep", "num_redundant_experts"
-EXTERNAL, HYBRID, RANK = "--data-parallel-external-lb", "--data-parallel-hybrid-lb", "--data-parallel-rank"
-CPU_ADAPTERS, THRESHOLD = "--max-cpu-loras", "--long-prefill-token-threshold"
-STRUCTURED, PROFILER, TRACES_IN = "--structured-outputs-config", "--profiler-config", "torch_profiler_dir"
-TRACES, TRACES_TO = "--collect-detailed-traces", "--otlp-traces-endpoint"
-SLEEP, ASYNC, CHUNKED = "--enable-sleep-mode", "--async-scheduling", "--enable-chunked-prefill"
-ADAPTERS, SHORT = "--enable-lora --max-loras 4", "--max-model-len 4096"
+RANK, SLEEP, CHUNKED = "--data-parallel-rank", "--enable-sleep-mode", "--enable-chunked-prefill"
+SHORT = "--max-model-len 4096"
 WHOLE = f"{SHORT} --no-enable-chunked-prefill --max-num-batched-tokens"
-NGRAM = '{"method":"ngram","num_speculative_tokens":2}'
 OWN_LAYERS = f'{SPECULATION} {{"method":"mtp","num_speculative_tokens":1}}'
 WEIGHTS = '{"quant_method":"gptq","bits":4,"group_size":128,"desc_act":false,"sym":true}'
 GPTQ = f'--hf-overrides {{"quantization_config":{WEIGHTS}}}'
@@ -60,12 +48,9 @@ CPU_BATCH = 2048
 """Tokens of a batch on CPUs, where the command sets none: the example is refused with this number."""
 WITHOUT_BALANCE = ("cpu", "tpu")
 """Accelerators whose platforms neither balance experts nor free their memory while a server sleeps."""
-LOOKUP = ("ngram", "[ngram]", "ngram_gpu", "extract_hidden_states")
-"""Methods without a model, which know no number of tokens of their own."""
-UNSYNCHRONISED = ("ngram", "[ngram]", "suffix", "medusa", "mlp_speculator")
-"""Methods that draft on the host between two steps."""
-WITHOUT_DRAFT = (*LOOKUP, "suffix", "dspark", "custom_class")
-"""Methods that vLLM takes without `model`. DSpark's layers may be a part of the model."""
+WITHOUT_DRAFT = ("ngram", "[ngram]", "ngram_gpu", "extract_hidden_states", "suffix", "dspark", "custom_class")
+"""Methods that vLLM takes without `model`, whose name the field `model` may have. DSpark's layers may be a part of the
+model."""
 OF_ONE_FORM = ("awq", "awq_marlin", "gptq", "gptq_marlin", "modelopt", "modelopt_fp4", "modelopt_mxfp8")
 """Methods that read how the weights were quantised, and take weights of their own form only."""
 OF_FILES = (
@@ -86,6 +71,8 @@ class Options(NamedTuple):
     model: ModelFacts
     user_flags: UserFlags
     settings: Mapping[str, str | bool]
+    drafting: Mapping[str, Any]
+    """The fields of speculative decoding."""
 
     def has(self, *names: str) -> bool:
         """Return whether the user or the plan sets one of these options."""
@@ -110,19 +97,9 @@ class Options(NamedTuple):
         return self.count(LENGTH, of_model or 0)
 
     @property
-    def drafting(self) -> Mapping[str, Any]:
-        """The fields of speculative decoding."""
-        return parse_speculation(self.user_flags)
-
-    @property
-    def method(self) -> str:
-        """The method of speculative decoding, also where the field `model` names it."""
-        model = str(self.drafting.get("model") or "")
-        return str(self.drafting.get("method") or (model if model in LOOKUP else ""))
-
-    def draft_count(self, name: str, default: int = 0) -> int:
-        """Return a whole number of the fields of speculative decoding; the default for what is none."""
-        return _read_count(str(self.drafting.get(name)), default)
+    def drafts_in_model(self) -> bool:
+        """Whether layers of the model itself draft tokens."""
+        return describe_drafting(self.drafting).in_model
 
 
 def _read_count(value: str | bool | None, default: int) -> int:
@@ -151,10 +128,14 @@ class Rule(NamedTuple):
 
 
 def find_broken_rules(
-    profile: Mapping[str, Any], model: ModelFacts, user_flags: UserFlags, settings: Mapping[str, str | bool]
+    profile: Mapping[str, Any],
+    model: ModelFacts,
+    user_flags: UserFlags,
+    settings: Mapping[str, str | bool],
+    drafting: Mapping[str, Any],
 ) -> Iterator[Refusal]:
-    """Yield options that this release of vLLM refuses together, with its words."""
-    options = Options(profile["accelerator"], model, user_flags, settings)
+    """Yield options that this release of vLLM refuses together, with its words. `drafting`: of speculative decoding."""
+    options = Options(profile["accelerator"], model, user_flags, settings, drafting)
     broken = [rule for rule in RULES if rule.is_broken(options)]
     answers = read_answers() if broken else {}
     for rule in broken:
@@ -195,35 +176,12 @@ def _make_limit_rule(name: str, other: str, refused: str, taken: str, default: i
     return Rule((name, other), is_broken, refused, taken)
 
 
-def _make_requirement_rule(
-    name: str, other: str, refused: str, taken: str, model: str = TEXT, platform: str = "cpu"
-) -> Rule:
-    """Return the rule that one option is set only with another."""
-    return Rule(
-        (name, other), lambda options: options.has(name) and not options.has(other), refused, taken, model, platform
-    )
-
-
-def _make_drafting_rule(is_broken: Callable[[Options], Any], refused: str, taken: str, model: str = TEXT) -> Rule:
-    """Return a rule on speculative decoding; the examples are JSON."""
-    return Rule((SPECULATION,), is_broken, f"{SPECULATION} {refused}", f"{SPECULATION} {taken}", model)
-
-
-def _has_one_rank(options: Options) -> bool:
-    sizes = (options.count(name, 1) for name in (TENSOR, PREFILL_CONTEXT, DATA))
-    return options.is_on(EPLB) and math.prod(sizes) <= 1
-
-
 def _shares_no_copies(options: Options) -> bool:
     """Return whether ranks of context need copies of heads of keys and values, and have none."""
     geometry, ranks, size = options.model.geometry, options.count(CONTEXT, 1), options.count(TENSOR, 1)
     if ranks <= 1 or geometry is None or geometry.latent or not geometry.kv_heads:
         return False
     return size <= geometry.kv_heads or ranks > size // geometry.kv_heads or geometry.heads % ranks != 0
-
-
-def _exceeds_length(options: Options) -> bool:
-    return 0 < options.length < options.count(THRESHOLD)
 
 
 def _exceeds_default_batch(options: Options) -> bool:
@@ -241,6 +199,11 @@ def _cuts_whole_prompts(options: Options) -> bool:
     return is_whole and BATCHED in options.user_flags.flags and 0 < options.count(BATCHED) < options.length
 
 
+def _quantises_no_files(options: Options) -> bool:
+    is_of_files = QUANTIZATION in options.user_flags.flags and options.settings[QUANTIZATION] in OF_FILES
+    return is_of_files and not options.model.quantization
+
+
 def _contradicts_weights(options: Options) -> bool:
     """Return whether the user names a method of quantised weights, and the weights have another, or none."""
     method, of_weights = str(options.settings.get(QUANTIZATION)), options.model.quantization
@@ -248,60 +211,43 @@ def _contradicts_weights(options: Options) -> bool:
     return QUANTIZATION in options.user_flags.flags and method in OF_ONE_FORM and is_other
 
 
-def _serves_dense_ranks(options: Options) -> bool:
-    is_dense = options.model.geometry is not None and not options.model.geometry.experts
-    return is_dense and options.count(DATA, 1) > 1 and (options.has(RANK) or options.is_on(EXTERNAL))
-
-
 def _lacks_draft_model(options: Options) -> bool:
-    has_draft = options.drafting.get("model") or parse_drafting(options.user_flags).in_model
-    return bool(options.drafting) and not has_draft and options.method not in WITHOUT_DRAFT
+    method = options.drafting.get("method") or options.drafting.get("model")
+    has_draft = options.drafting.get("model") or options.drafts_in_model
+    return bool(options.drafting) and not has_draft and method not in WITHOUT_DRAFT
 
 
 def _stages_drafting_layers(options: Options) -> bool:
-    is_staged = options.count(PIPELINE, 1) > 1 and parse_drafting(options.user_flags).in_model
+    is_staged = options.count(PIPELINE, 1) > 1 and options.drafts_in_model
     return is_staged and options.model.model_type not in STAGED_DRAFTS
 
 
 # --- the rules ------------------------------------------------------------------------------------------------------
 
 RULES = (
-    _make_limit_rule(ADAPTERS_AT_ONCE, CPU_ADAPTERS, f"{ADAPTERS} {CPU_ADAPTERS} 2", ADAPTERS),
     _make_limit_rule(
         SEQUENCES, BATCHED, f"{SHORT} --max-num-batched-tokens 64 --max-num-seqs 128", f"{SHORT} --max-num-seqs 128"
     ),
     Rule((SEQUENCES,), _exceeds_default_batch, f"{SHORT} {SEQUENCES} 4096", f"{SHORT} {SEQUENCES} 2048"),
-    Rule((THRESHOLD, LENGTH), _exceeds_length, f"{SHORT} {THRESHOLD} 8192", f"{SHORT} {THRESHOLD} 2048"),
-    _make_limit_rule(LOCAL, DATA, f"-dp 2 {LOCAL} 4", f"-dp 2 {LOCAL} 2", default=1),
     Rule((BATCHED, LENGTH, CHUNKED), _cuts_whole_prompts, f"{WHOLE} 2048", f"{WHOLE} 4096"),
     # engines that share requests
-    _make_requirement_rule(EXTERNAL, DATA, EXTERNAL, f"-dp 2 {EXTERNAL} {RANK} 0", EXPERTS),
-    Rule(
-        (EXTERNAL, HYBRID),
-        lambda options: options.is_on(HYBRID) and options.is_on(EXTERNAL),
-        *(f"-dp 2 {HYBRID} {EXTERNAL} {RANK} 0", f"-dp 2 {EXTERNAL} {RANK} 0", EXPERTS),
-    ),
+    _make_limit_rule(LOCAL, DATA, f"-dp 2 {LOCAL} 4", f"-dp 2 {LOCAL} 2", default=1),
     Rule(
         (RANK, DATA),
         lambda options: options.has(RANK) and options.count(RANK) >= options.count(DATA, 1),
         *(f"-dp 2 {RANK} 2", f"-dp 2 {RANK} 1", EXPERTS),
     ),
-    Rule((DATA, RANK), _serves_dense_ranks, f"-dp 2 {RANK} 1", "-dp 2"),
-    _make_requirement_rule("--numa-bind-nodes", NUMA, "--numa-bind-nodes 0", "--seed 1"),
     # experts
-    _make_requirement_rule(EPLB, EXPERT, f"-tp 2 {EPLB}", f"-tp 2 {EPLB} {EXPERT}", EXPERTS, "cuda"),
-    Rule((EPLB, TENSOR, DATA), _has_one_rank, f"{EPLB} {EXPERT}", f"-tp 2 {EPLB} {EXPERT}", EXPERTS, "cuda"),
+    Rule(
+        (EPLB, EXPERT),
+        lambda options: options.has(EPLB) and not options.has(EXPERT),
+        *(f"-tp 2 {EPLB}", f"-tp 2 {EPLB} {EXPERT}", EXPERTS, "cuda"),
+    ),
     Rule(
         (EPLB,),
         lambda options: options.is_on(EPLB) and options.accelerator in WITHOUT_BALANCE,
         *(f"-tp 2 {EPLB} {EXPERT}", f"-tp 2 {EXPERT}", EXPERTS),
     ),
-    Rule(
-        (EPLB_CONFIG, EPLB),
-        lambda options: not options.is_on(EPLB) and options.field(EPLB_CONFIG, REDUNDANT) not in (None, 0, "0"),
-        *(f'{EPLB_CONFIG} {{"{REDUNDANT}":2}}', f'{EPLB_CONFIG} {{"{REDUNDANT}":0}}', EXPERTS),
-    ),
-    _make_requirement_rule(ELASTIC, EPLB, f"-dp 2 {EXPERT} {ELASTIC}", f"-dp 2 {EXPERT}", EXPERTS),
     # ranks that share a request's context
     Rule(
         (CONTEXT, TENSOR),
@@ -314,16 +260,8 @@ RULES = (
         lambda options: options.accelerator == "cpu" and options.count(PREFILL_CONTEXT, 1) > 1,
         *(f"-tp 2 {PREFILL_CONTEXT} 2", "-tp 2"),
     ),
-    # weights, memory, connectors, kernels
-    Rule(
-        (QUANTIZATION,),
-        lambda options: (
-            QUANTIZATION in options.user_flags.flags
-            and options.settings[QUANTIZATION] in OF_FILES
-            and not options.model.quantization
-        ),
-        *("--quantization awq", "--quantization fp8"),
-    ),
+    # weights, memory, connectors
+    Rule((QUANTIZATION,), _quantises_no_files, "--quantization awq", "--quantization fp8"),
     Rule((QUANTIZATION,), _contradicts_weights, f"{GPTQ} --quantization awq", f"{GPTQ} --quantization gptq"),
     Rule((SLEEP,), lambda options: options.is_on(SLEEP) and options.accelerator in WITHOUT_BALANCE, SLEEP, "--seed 1"),
     Rule(
@@ -338,75 +276,13 @@ RULES = (
         f'{KV_TRANSFER} {{"kv_role":"kv_both"}}',
         f'{KV_TRANSFER} {{"kv_connector":"NixlConnector","kv_role":"kv_both"}}',
     ),
-    Rule(
-        (DTYPE,),
-        lambda options: options.settings.get(DTYPE) in ("float", "float32") and options.model.quantization == "fp8",
-        *(f"{DTYPE} float32", f"{DTYPE} bfloat16", DRAFTING),
-    ),
-    Rule(
-        (ATTENTION_BACKEND, ATTENTION_CONFIG),
-        lambda options: options.has(ATTENTION_BACKEND) and options.field(ATTENTION_CONFIG, "backend"),
-        f'{ATTENTION_BACKEND} FLASH_ATTN {ATTENTION_CONFIG} {{"backend":"FLASH_ATTN"}}',
-        f'{ATTENTION_CONFIG} {{"backend":"FLASH_ATTN"}}',
-    ),
     # speculative decoding
-    _make_drafting_rule(_lacks_draft_model, '{"method":"eagle3","num_speculative_tokens":2}', NGRAM),
-    _make_drafting_rule(
-        lambda options: options.method in LOOKUP and options.drafting.get("num_speculative_tokens") is None,
-        '{"method":"ngram"}',
-        NGRAM,
-    ),
-    _make_drafting_rule(
-        lambda options: (options.draft_count("num_speculative_tokens", 1)) <= 0,
-        '{"method":"ngram","num_speculative_tokens":0}',
-        NGRAM,
-    ),
-    _make_drafting_rule(
-        lambda options: 0 < options.draft_count("prompt_lookup_max") < options.draft_count("prompt_lookup_min"),
-        '{"method":"ngram","num_speculative_tokens":2,"prompt_lookup_min":4,"prompt_lookup_max":2}',
-        '{"method":"ngram","num_speculative_tokens":2,"prompt_lookup_min":2,"prompt_lookup_max":4}',
-    ),
-    _make_drafting_rule(
-        lambda options: options.draft_count("draft_tensor_parallel_size", 1) not in (1, options.count(TENSOR, 1)),
-        '{"method":"mtp","num_speculative_tokens":1,"draft_tensor_parallel_size":2} -tp 4',
-        '{"method":"mtp","num_speculative_tokens":1,"draft_tensor_parallel_size":4} -tp 4',
-        DRAFTING,
-    ),
-    _make_drafting_rule(
-        lambda options: options.drafting.get("tensor_parallel_size") is not None,
-        '{"method":"mtp","num_speculative_tokens":1,"tensor_parallel_size":4} -tp 4',
-        '{"method":"mtp","num_speculative_tokens":1} -tp 4',
-        DRAFTING,
+    Rule(
+        (SPECULATION,),
+        _lacks_draft_model,
+        f'{SPECULATION} {{"method":"eagle3","num_speculative_tokens":2}}',
+        f'{SPECULATION} {{"method":"ngram","num_speculative_tokens":2}}',
     ),
     Rule((PIPELINE, SPECULATION), _stages_drafting_layers, f"-pp 2 {OWN_LAYERS}", f"-tp 2 {OWN_LAYERS}", DRAFTING),
-    Rule(
-        (ASYNC, SPECULATION),
-        lambda options: options.is_on(ASYNC) and options.method in UNSYNCHRONISED,
-        *(f"{ASYNC} {SPECULATION} {NGRAM}", f"{SPECULATION} {NGRAM}"),
-    ),
-    # reports and structured output
-    _make_requirement_rule(TRACES, TRACES_TO, f"{TRACES} model", "--seed 1"),
-    Rule(
-        (PROFILER,),
-        lambda options: options.field(PROFILER, "profiler") == "torch" and not options.field(PROFILER, TRACES_IN),
-        *(f'{PROFILER} {{"profiler":"torch"}}', f'{PROFILER} {{"profiler":"torch","{TRACES_IN}":"/cache/traces"}}'),
-    ),
-    Rule(
-        (STRUCTURED,),
-        lambda options: (
-            options.field(STRUCTURED, "disable_any_whitespace") in TRUE
-            and options.field(STRUCTURED, "backend") not in ("xgrammar", "guidance")
-        ),
-        f'{STRUCTURED} {{"disable_any_whitespace":true}}',
-        f'{STRUCTURED} {{"disable_any_whitespace":true,"backend":"xgrammar"}}',
-    ),
-    Rule(
-        (STRUCTURED,),
-        lambda options: (
-            options.field(STRUCTURED, "disable_additional_properties") in TRUE
-            and options.field(STRUCTURED, "backend") != "guidance"
-        ),
-        f'{STRUCTURED} {{"disable_additional_properties":true}}',
-        f'{STRUCTURED} {{"disable_additional_properties":true,"backend":"guidance"}}',
-    ),
 )
+"""What users type: the options of public reports and recipes, and what random commands show most often."""

@@ -39,7 +39,7 @@ from entrypoints.request.flags import (
     SPECULATION,
     TOOL_PARSER,
 )
-from entrypoints.request.option_values import is_switched_on, read_json_option
+from entrypoints.request.option_values import read_json_option
 from entrypoints.request.speculative import parse_speculation
 from entrypoints.request.vllm_flags import UserFlags
 from entrypoints.request.vllm_lists import ACCEPT, BOOLEAN, VllmLists
@@ -67,6 +67,7 @@ PACKAGES = {
     (LOAD_FORMAT, "fastsafetensors"): ("fastsafetensors",),
     (LOAD_FORMAT, "gguf"): ("gguf",),
     (QUANTIZATION, "bitsandbytes"): ("bitsandbytes",),
+    (SPECULATION, "suffix"): ("arctic-inference",),
     (KV_BACKEND, "lmcache"): ("lmcache",),
     (KV_TRANSFER, "NixlConnector"): ("nixl", "nixl-cu12", "nixl-cu13"),
     (KV_TRANSFER, "LMCacheConnectorV1"): ("lmcache",),
@@ -77,10 +78,7 @@ PACKAGES = {
 distributed/kv_transfer, and the extras in setup.py."""
 PLUGINS = {TOOL_PARSER: "--tool-parser-plugin", REASONING_PARSER: "--reasoning-parser-plugin"}
 """Option → the option with which a user's file adds to its names."""
-RUNNER, OLD_METHODS = "--runner", "--allow-deprecated-quantization"
-TOWER_BACKEND = "--mm-encoder-attn-backend"
-SUFFIX_PACKAGE = "arctic-inference"
-"""Source: vllm/config/speculative.py, _validate_suffix_decoding."""
+RUNNER = "--runner"
 OF_HIDDEN_STATES = "eagle3"
 """The method for which the model hands out hidden states of several layers. Source: models/interfaces.py."""
 OF_VLLM, OF_TRANSFORMERS = ("auto", "vllm"), "transformers"
@@ -110,13 +108,14 @@ def check_limits(
     `settings` are all settings of the plan by name, whoever chose them.
     """
     notices = []
+    accelerator, lists, drafting = profile["accelerator"], user_flags.vllm, parse_speculation(user_flags)
     refusals = (
-        *find_refusals(user_flags.vllm, model, user_flags, settings),
-        *_refused_of_platform(profile["accelerator"], model, user_flags, settings),
-        *find_broken_rules(profile, model, user_flags, settings),
+        *find_refusals(lists, model, user_flags, settings, drafting),
+        *_refused_of_platform(accelerator, model, user_flags, settings),
+        *find_broken_rules(profile, model, user_flags, settings, drafting),
         *find_tool_refusals(settings),
-        *find_attention_refusals(profile["accelerator"], facts, model, user_flags.vllm, settings),
-        *(find_cpu_refusals(profile["vllm"], facts, model, settings) if profile["accelerator"] == "cpu" else ()),
+        *find_attention_refusals(profile, facts, model, lists, settings),
+        *(find_cpu_refusals(profile["vllm"], facts, model, settings) if accelerator == "cpu" else ()),
     )
     for refusal in refusals:
         if refusal.name in user_flags.accepted:
@@ -147,20 +146,21 @@ def _make_refusal_hint(refusal: Refusal, lists: VllmLists, facts: Facts, variant
     return f"{advice}; {overrule}" if advice else overrule
 
 
-def find_refusals(lists: VllmLists, model: ModelFacts, user_flags: UserFlags, settings: Settings) -> Iterator[Refusal]:
-    """Yield what the lists do not have. What is not known is not refused."""
+def find_refusals(
+    lists: VllmLists, model: ModelFacts, user_flags: UserFlags, settings: Settings, drafting: Mapping[str, Any]
+) -> Iterator[Refusal]:
+    """Yield what the lists do not have. What is not known is not refused. `drafting`: of speculative decoding."""
     yield from _refused_architecture(lists, model, settings)
     yield from _missing_model_packages(lists, model, user_flags, settings)
-    yield from _missing_constructor_packages(lists, model, settings)
     yield from _refused_model_type(lists, model, settings)
     yield from _refused_quantisation(lists, model, settings)
     yield from _refused_float16(lists, model, settings)
     if settings.get(RUNNER) == "generate" and model.architecture in (lists.names("pooling_architectures") or ()):
         problem = f"{RUNNER} generate for {model.architecture}, which generates no text"
         yield Refusal(RUNNER, problem, f"{RUNNER} pooling, or without it", is_of_release=True)
-    yield from _refused_drafting(lists, model, user_flags, settings)
+    yield from _refused_drafting(lists, model, settings, drafting)
     yield from _refused_names(lists, settings)
-    yield from _missing_packages(lists, model, settings)
+    yield from _missing_packages(lists, model, settings, str(drafting.get("method")))
     for name, flag in user_flags.flags.items():
         if "flags" in lists.lists:
             yield from find_refused_value(lists.lists["flags"].get(name, ""), name, flag.value, flag.given)
@@ -310,40 +310,32 @@ def _list_values(user_flags: UserFlags) -> dict[str, str | bool]:
 def _missing_model_packages(
     lists: VllmLists, model: ModelFacts, user_flags: UserFlags, settings: Settings
 ) -> Iterator[Refusal]:
-    """Yield packages that the image lacks, without which vLLM cannot import the class, and for which nothing stands in.
+    """Yield packages that the image lacks, and that the class or a constructor imports: of it, or of its processor.
 
-    Source: vllm/model_executor/models/registry.py, _try_inspect_model_cls.
+    A server of text alone constructs no processor. Source: vllm/model_executor/models/registry.py,
+    _try_inspect_model_cls; multimodal/processing/context.py, get_hf_processor; templates/tools/read_vllm.py.
     """
     names = lists.names("architectures")
-    if names is None or settings.get(IMPLEMENTATION, "auto") not in OF_VLLM:
+    architecture = _find_class(model.architecture, names) if names else model.architecture
+    is_of_vllm = settings.get(IMPLEMENTATION, "auto") in OF_VLLM
+    if names is None:
         return
-    architecture, stood_in = _find_class(model.architecture, names), find_absent_packages(lists, model, user_flags)
-    for package in _list_lacking_packages(lists, architecture):
-        if package not in stood_in:
-            problem = f"architecture {architecture} requires the package {package}, which this image lacks"
-            instead = f"add {package} to the packages of a row of your own (docs/project.md)"
-            yield Refusal(architecture, problem, f"the package {package}", instead=instead, kind="architectures")
+    stood_in = find_absent_packages(lists, model, user_flags)
+    of_class = _list_lacking_packages(lists, architecture) if is_of_vllm else []
+    of_constructor: set[str] = set()
+    if architecture and not settings.get(TEXT_ONLY):
+        of_constructor = {*lists.lists.get("constructor_packages", {}).get(architecture, ())}
+        if is_of_vllm and architecture not in lists.lists.get("own_processors", ()):
+            of_constructor |= {*lists.lists.get("processor_packages", {}).get(model.model_type, ())}
+    lacking = [(architecture, package, "architectures") for package in of_class if package not in stood_in]
+    lacking += [(package, package, "packages") for package in sorted(of_constructor) if lists.lacks_package(package)]
+    for name, package, kind in lacking:
+        problem = f"architecture {architecture} requires the package {package}, which this image lacks"
+        yield Refusal(name, problem, f"the package {package}", instead=_advise_package(package), kind=kind)
 
 
-def _missing_constructor_packages(lists: VllmLists, model: ModelFacts, settings: Settings) -> Iterator[Refusal]:
-    """Yield packages that the image lacks, and that the constructor of the class or of the processor imports.
-
-    A server of text alone constructs no processor. Source: templates/tools/read_vllm.py, read_constructor_packages and
-    read_processor_packages; vllm/multimodal/processing/context.py, get_hf_processor.
-    """
-    names = lists.names("architectures")
-    architecture = _find_class(model.architecture, names) if names else ""
-    if not architecture or settings.get(TEXT_ONLY):
-        return
-    packages: set[str] = {*lists.lists.get("constructor_packages", {}).get(architecture, ())}
-    if architecture not in lists.lists.get("own_processors", ()) and settings.get(IMPLEMENTATION, "auto") in OF_VLLM:
-        of_processor: list[str] = lists.lists.get("processor_packages", {}).get(model.model_type, [])
-        packages |= {*of_processor}
-    for package in sorted(packages):
-        if lists.lacks_package(package):
-            problem = f"architecture {architecture} requires the package {package}, which this image lacks"
-            instead = f"add {package} to the packages of a row of your own (docs/project.md)"
-            yield Refusal(package, problem, f"the package {package}", instead=instead, kind="packages")
+def _advise_package(package: str) -> str:
+    return f"add {package} to the packages of a row of your own (docs/project.md)"
 
 
 def _refused_model_type(lists: VllmLists, model: ModelFacts, settings: Settings) -> Iterator[Refusal]:
@@ -376,14 +368,13 @@ def _refused_float16(lists: VllmLists, model: ModelFacts, settings: Settings) ->
 
 
 def _refused_drafting(
-    lists: VllmLists, model: ModelFacts, user_flags: UserFlags, settings: Settings
+    lists: VllmLists, model: ModelFacts, settings: Settings, drafting: Mapping[str, Any]
 ) -> Iterator[Refusal]:
     """Yield a method of speculative decoding that this vLLM does not have, or does not have for this model.
 
     Source: vllm/config/speculative.py (SpeculativeConfig.__post_init__, hf_config_override, _verify_args).
     """
-    fields, methods = parse_speculation(user_flags), lists.names("drafting_methods")
-    method = str(fields.get("method") or "")
+    methods, method = lists.names("drafting_methods"), str(drafting.get("method") or "")
     if methods is None or not method:
         return
     names = {model.model_type, model.architecture}
@@ -391,16 +382,12 @@ def _refused_drafting(
     if method.strip("[]") not in methods:
         expected = f"one of {', '.join(sorted(methods))}"
         yield Refusal(method, f"{SPECULATION}: method {method}", expected, is_misspelt=True)
-    elif method in (lists.names("own_drafting_methods") or ()) and not fields.get("model"):
+    elif method in (lists.names("own_drafting_methods") or ()) and not drafting.get("model"):
         is_known = drafted is not None and all(names) and not settings.get(OVERRIDES)
         if is_known and not model.predictors and not (drafted or set()) & names:
             problem = f"{SPECULATION}: method {method} for {model.architecture}"
             expected = "a model with layers that draft tokens (MTP), a draft model (eagle3), or ngram"
             yield Refusal(SPECULATION, problem, expected, is_of_release=True)
-    elif method == "suffix" and lists.lacks_package(SUFFIX_PACKAGE):
-        problem = f"{SPECULATION}: method suffix requires the package {SUFFIX_PACKAGE}, which this image lacks"
-        instead = f"add {SUFFIX_PACKAGE} to the packages of a row of your own (docs/project.md)"
-        yield Refusal(SUFFIX_PACKAGE, problem, f"the package {SUFFIX_PACKAGE}", instead=instead, kind="packages")
     elif method == OF_HIDDEN_STATES and targets and model.architecture not in targets:
         is_of_vllm = settings.get(IMPLEMENTATION, "auto") in OF_VLLM
         if is_of_vllm and model.architecture in (lists.names("architectures") or ()):
@@ -411,24 +398,15 @@ def _refused_drafting(
 def _refused_of_platform(
     accelerator: str, model: ModelFacts, user_flags: UserFlags, settings: Settings
 ) -> Iterator[Refusal]:
-    """Yield a method of quantisation, or a backend of towers, that the lists of a platform do not have.
+    """Yield a method of quantisation that a platform does not take.
 
-    Source: vllm/platforms/interface.py, verify_quantization, and get_supported_vit_attn_backends of each platform.
+    Source: vllm/platforms/interface.py, verify_quantization.
     """
-    lists = user_flags.vllm
     method = str(settings.get(QUANTIZATION) or model.quantization)
-    if method in (lists.names("deprecated_quantisations") or ()) and not is_switched_on(settings, OLD_METHODS):
-        problem = f"quantisation method {method}, which vLLM will remove"
-        yield Refusal(method, problem, OLD_METHODS, is_of_release=True)
-    methods = lists.read_table("platform_quantisations").get(accelerator, ())
+    methods = user_flags.vllm.read_table("platform_quantisations").get(accelerator, ())
     if QUANTIZATION in user_flags.flags and methods and method not in methods:
         problem = f"{QUANTIZATION} {method} on {accelerator}"
         yield Refusal(method, problem, f"one of {', '.join(methods)}", is_of_release=True)
-    backends = lists.read_table("vision_backends").get(accelerator, ())
-    backend = str(settings.get(TOWER_BACKEND) or "auto").upper()
-    if model.modalities and backends and backend not in (*backends, "AUTO"):
-        problem = f"{TOWER_BACKEND} {backend} on {accelerator}"
-        yield Refusal(TOWER_BACKEND, problem, f"one of {', '.join(backends)}", is_of_release=True)
 
 
 def _refused_quantisation(lists: VllmLists, model: ModelFacts, settings: Settings) -> Iterator[Refusal]:
@@ -451,26 +429,18 @@ def _refused_names(lists: VllmLists, settings: Settings) -> Iterator[Refusal]:
     }
     for option, kind in kinds.items():
         value, names = settings.get(option), lists.names(kind)
-        if (
-            not isinstance(value, str)
-            or not value
-            or names is None
-            or value in names
-            or PLUGINS.get(option) in settings
-        ):
-            continue
-        if option == EXECUTOR and "." in value:  # the path of a class of the user's
-            continue
-        expected, is_misspelt = _find_close_names(value, names), _is_like(value, names)
-        yield Refusal(value, f"{option} {value}", expected, is_misspelt=is_misspelt, kind=kind)
+        is_own = PLUGINS.get(option) in settings or (option == EXECUTOR and "." in str(value))  # a class of the user's
+        if isinstance(value, str) and value and names is not None and value not in names and not is_own:
+            yield _refuse_name(value, f"{option} {value}", names, kind)
     connectors = lists.names("connectors")
-    if connectors is None:
-        return
-    for connector in named_connectors(settings):
-        if connector not in connectors:
-            problem = f"{KV_TRANSFER}: connector {connector}"
-            expected, is_misspelt = _find_close_names(connector, connectors), _is_like(connector, connectors)
-            yield Refusal(connector, problem, expected, is_misspelt=is_misspelt, kind="connectors")
+    for connector in named_connectors(settings) if connectors is not None else ():
+        if connector not in (connectors or ()):
+            yield _refuse_name(connector, f"{KV_TRANSFER}: connector {connector}", connectors or (), "connectors")
+
+
+def _refuse_name(name: str, problem: str, names: Collection[str], kind: str) -> Refusal:
+    is_misspelt = bool(get_close_matches(name, names, 1, _SUGGESTED))
+    return Refusal(name, problem, _find_close_names(name, names), is_misspelt=is_misspelt, kind=kind)
 
 
 def named_connectors(settings: Settings) -> tuple[str, ...]:
@@ -486,24 +456,22 @@ def named_connectors(settings: Settings) -> tuple[str, ...]:
     )
 
 
-def _missing_packages(lists: VllmLists, model: ModelFacts, settings: Settings) -> Iterator[Refusal]:
+def _missing_packages(
+    lists: VllmLists, model: ModelFacts, settings: Settings, drafting_method: str = ""
+) -> Iterator[Refusal]:
     """Yield options whose package the image lacks."""
     packages = lists.names("packages")
     if packages is None:
         return
-    options = [
-        (option, str(settings[option])) for option in (EXECUTOR, LOAD_FORMAT, QUANTIZATION) if option in settings
-    ]
-    options += [(KV_BACKEND, str(settings[KV_BACKEND]))] if KV_OFFLOAD in settings and KV_BACKEND in settings else []
+    stated = {QUANTIZATION: model.quantization, **settings, SPECULATION: drafting_method}
+    names = (EXECUTOR, LOAD_FORMAT, QUANTIZATION, SPECULATION, *([KV_BACKEND] if KV_OFFLOAD in settings else ()))
+    options = [(name, str(stated.get(name))) for name in names]
     options += [(KV_TRANSFER, connector) for connector in named_connectors(settings)]
-    if QUANTIZATION not in settings and model.quantization:
-        options.append((QUANTIZATION, model.quantization))
     for option, value in options:
         distributions = PACKAGES.get((option, value), ())
         if distributions and not packages.intersection(distributions):
             problem = f"{option} {value} requires the package {distributions[0]}, which this image lacks"
-            expected = f"the package {' or '.join(distributions)}"
-            instead = f"add {distributions[0]} to the packages of a row of your own (docs/project.md)"
+            expected, instead = f"the package {' or '.join(distributions)}", _advise_package(distributions[0])
             yield Refusal(distributions[0], problem, expected, instead=instead, kind="packages")
 
 
@@ -554,10 +522,6 @@ def _is_json(text: str) -> bool:
     except (ValueError, RecursionError):
         return False
     return True
-
-
-def _is_like(word: str, names: Collection[str]) -> bool:
-    return bool(get_close_matches(word, names, 1, _SUGGESTED))
 
 
 def _find_close_names(word: str, names: Collection[str]) -> str:

@@ -7,6 +7,7 @@ Source: vLLM 0.32's config/speculative.py (SpeculativeConfig.__post_init__) and 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from entrypoints.core.errors import USAGE, EntrypointError
@@ -37,7 +38,11 @@ class Drafting(NamedTuple):
 
 def parse_drafting(user_flags: UserFlags) -> Drafting:
     """Return the draft model of --speculative-config, of its fields as flags, or of --spec-model. Raises USAGE."""
-    fields = parse_speculation(user_flags)
+    return describe_drafting(parse_speculation(user_flags))
+
+
+def describe_drafting(fields: Mapping[str, Any]) -> Drafting:
+    """Return the draft model that the fields of speculative decoding name."""
     method, model = str(fields.get("method") or ""), str(fields.get("model") or "")
     if method.endswith(_OWN):
         return Drafting(in_model=True)

@@ -7,7 +7,7 @@ class of an architecture cannot be imported. vLLM keeps most of these in literal
 computes instead is left out: it is not known. Nothing is executed, and the lists are read within 6 s.
 
 Sources, in vLLM's repository: model_executor/models/registry.py, model_executor/layers/quantization/__init__.py,
-platforms/, v1/attention/backends/, tool_parsers/, reasoning/, model_executor/model_loader/__init__.py,
+platforms/, tool_parsers/, reasoning/, model_executor/model_loader/__init__.py,
 distributed/kv_transfer/kv_connector/factory.py,
 config/, engine/arg_utils.py, entrypoints/**/cli_args.py, envs.py. A plugin adds to them by the calls that vLLM's
 docs/design/plugin_system.md describes.
@@ -33,7 +33,6 @@ FILE_AT_MOST = 1 << 20
 PLACES = (
     *("config", "engine/arg_utils.py", "entrypoints/", "envs.py", "reasoning/", "tool_parsers/"),
     *("distributed/kv_transfer/", "platforms/", "model_executor/layers/quantization/__init__.py"),
-    *("v1/attention/backend", "model_executor/layers/attention/"),
     *("model_executor/model_loader/__init__.py", "model_executor/models/", "models/", "multimodal/"),
     *("transformers_utils/", "utils/argparse_utils.py"),
 )
@@ -164,8 +163,8 @@ class NotLiteralError(Exception):
     """An expression has parts that only running it would tell."""
 
 
-def assignments(tree: ast.Module | ast.FunctionDef) -> dict[str, ast.expr]:
-    """Return the values that a module or function assigns to names at its top level; the last one wins."""
+def assignments(tree: ast.Module | ast.ClassDef | ast.FunctionDef) -> dict[str, ast.expr]:
+    """Return the values that a module, class or function assigns to names at its top level; the last one wins."""
     values: dict[str, ast.expr] = {}
     for node in tree.body:
         if isinstance(node, ast.Assign):
@@ -332,13 +331,12 @@ ALWAYS_TRUE = re.compile(r"^if is_(?:vision|torch)_available\(\):\n((?:[ \t].*\n
 TEXTS = re.compile(r'("""|\'\'\').*?\1', re.DOTALL)
 
 
-def read_imports(package: Package) -> dict[str, list[str]] | None:
+def read_imports(package: Package, reader: ImportReader) -> dict[str, list[str]] | None:
     """Return architecture → what the import of its class needs, of IMPORTED_BY_MODELS and of transformers.
 
     A name of transformers is one that prepares pictures, sound or films: only these need optional packages. None
     without the table of architectures, or if this version does not keep it in literals.
     """
-    reader = ImportReader(package)
     needed = {name: sorted(reader.needs(module)) for name, module, _ in _modules_of_architectures(package)}
     return {name: words for name, words in needed.items() if words} if needed else None
 
@@ -458,13 +456,12 @@ OF_PROCESSORS = "transformers_utils/processors/"
 """vLLM's own classes that prepare pictures, sound and films."""
 
 
-def read_constructor_packages(package: Package) -> dict[str, list[str]] | None:
+def read_constructor_packages(package: Package, reader: ImportReader) -> dict[str, list[str]] | None:
     """Return architecture → what the constructors of its class and of vLLM's processor for it need.
 
     The import of the class succeeds without them, and the server ends a little later: a method of the class imports
     them and raises, or the processor's module imports them when it is first used.
     """
-    reader = ImportReader(package)
     needed: dict[str, list[str]] = {}
     for architecture, module, class_name in _modules_of_architectures(package):
         words = {*_raised_in_methods(package, f"{module}.py", class_name)}
@@ -477,9 +474,8 @@ def read_constructor_packages(package: Package) -> dict[str, list[str]] | None:
     return needed or None
 
 
-def read_own_processors(package: Package) -> list[str]:
+def read_own_processors(package: Package, reader: ImportReader) -> list[str]:
     """Return the architectures for which vLLM has a processor of its own, and constructs none of transformers."""
-    reader = ImportReader(package)
     modules = ((name, reader.modules_of(module)) for name, module, _ in _modules_of_architectures(package))
     return sorted(name for name, imported in modules if any(path.startswith(OF_PROCESSORS) for path in imported))
 
@@ -866,9 +862,8 @@ def _required_by(check: ast.If, known: Mapping[str, ast.expr]) -> Iterator[tuple
         yield test.left.attr, sorted(set(words))
 
 
-def read_flags(package: Package) -> dict[str, Any] | None:
+def read_flags(package: Package, records: Records) -> dict[str, Any] | None:
     """Return the server's flags: flag → what it takes. None if this version builds its flags in another way."""
-    records = Records(package)
     flags: dict[str, Any] = {}
     for name in ("EngineArgs", "AsyncEngineArgs"):
         function = records.method(name, "add_cli_args")
@@ -891,17 +886,15 @@ def read_flags(package: Package) -> dict[str, Any] | None:
     return flags
 
 
-def read_keys(package: Package) -> dict[str, dict[str, list[str]]]:
+def read_keys(records: Records) -> dict[str, dict[str, list[str]]]:
     """Return flag → key → words, of the options that take JSON and refuse other keys (Records.read_keys)."""
-    records = Records(package)
     fields = records.fields("EngineArgs")
     keys = {f"--{field.replace('_', '-')}": records.read_keys(note) for field, note in fields.items()}
     return {flag: words for flag, words in keys.items() if words}
 
 
-def read_ranges(package: Package) -> dict[str, dict[str, float]]:
+def read_ranges(records: Records) -> dict[str, dict[str, float]]:
     """Return flag → the least and the most of a number (Records.read_range)."""
-    records = Records(package)
     function = records.method("EngineArgs", "add_cli_args")
     if function is None:
         return {}
@@ -1004,180 +997,12 @@ def read_inverses(package: Package) -> list[str] | None:
     return ["--disable-", "--enable-"] if "EnableDisableAction" in classes else None
 
 
-def option_strings(flags: Mapping[str, Any], inverses: Sequence[str] = ()) -> list[str]:
-    """Return every option string of the parser, with the `--no-` form of a boolean, and its inverse."""
-    booleans = [flag for flag, accepted in flags.items() if accepted == BOOLEAN and flag.startswith("--")]
-    inverted = (
-        other + flag.removeprefix(beginning)
-        for beginning, other in zip(inverses, reversed(inverses), strict=True)
-        for flag in booleans
-        if flag.startswith(beginning)
-    )
-    return sorted({*flags, *(f"--no-{flag[2:]}" for flag in booleans), *inverted, "-h", "--help"})
-
-
 # --- all of it ------------------------------------------------------------------------------------------------------
 
 
 CLASS_HEAD = re.compile(r"^class (\w+)(?:\(([^)]{0,999})\))?:", re.MULTILINE)
 """Name and bases of a class."""
-BACKEND_NAMES = "v1/attention/backends/registry.py"
-"""The enumeration AttentionBackendEnum: since 0.14."""
 OF_PLATFORMS = {name: f"platforms/{name}.py" for name in ("cpu", "cuda", "rocm", "tpu", "xpu")}
-
-
-class ClassIndex:
-    """The classes of a package by file and name, with what they inherit. Files are parsed as they are needed."""
-
-    def __init__(self, package: Package) -> None:
-        self._package = package
-        self._files: dict[str, str] = {}
-        for path in package.every_name():
-            if path.startswith("models/") or "attention" in path:
-                for name, _ in CLASS_HEAD.findall(package.text(path)):
-                    self._files.setdefault(name, path)
-
-    def ancestors(self, path: str, name: str, depth: int = 0) -> Iterator[ast.ClassDef]:
-        """Yield a class, of this file or else of another one, and what it inherits, nearest first."""
-        for candidate in (path, self._files.get(name, path)) if depth < len(self._files) else ():
-            classes = (node for node in self._package.tree(candidate).body if isinstance(node, ast.ClassDef))
-            node = next((node for node in classes if node.name == name), None)
-            if node:
-                yield node
-                for base in node.bases:
-                    yield from self.ancestors(candidate, _last_name(base), depth + 1)
-                return
-
-
-def read_attention_backends(package: Package) -> dict[str, dict[str, Any]]:
-    """Return attention backend → what its class takes, where that is literal; what it computes is left out.
-
-    Source: v1/attention/backend.py, AttentionBackend.validate_configuration.
-    """
-    index = ClassIndex(package)
-    names = (node for node in package.tree(BACKEND_NAMES).body if isinstance(node, ast.ClassDef))
-    members = {
-        target.id: item.value.value
-        for node in names
-        if node.name == "AttentionBackendEnum"
-        for item in node.body
-        if isinstance(item, ast.Assign) and isinstance(item.value, ast.Constant)
-        for target in item.targets
-        if isinstance(target, ast.Name)
-    }
-    backends: dict[str, dict[str, Any]] = {}
-    for name, dotted_path in members.items():
-        module, _, class_name = str(dotted_path or "").rpartition(".")
-        path = module.removeprefix("vllm.").replace(".", "/") + ".py"
-        ancestors = [*index.ancestors(path, class_name)] if module else []
-        if dotted_path != "":  # the empty path is that of a backend of vision towers only
-            backends[name] = {key: value for key, value in _limits_of_backend(ancestors) if value is not None}
-    return backends
-
-
-def _limits_of_backend(ancestors: Sequence[ast.ClassDef]) -> Iterator[tuple[str, Any]]:
-    """Yield name and value of each literal limit; None for what is computed. Classes: nearest first."""
-    yield "dtypes", _attributes_of(ancestors, "supported_dtypes")
-    yield "kv_cache_dtypes", _attributes_of(ancestors, "supported_kv_cache_dtypes")
-    for key, method in (("mla", "is_mla"), ("sparse", "is_sparse"), ("sinks", "supports_sink")):
-        values = [_literal_or_none(value) for value in _returned_by(_find_method(ancestors, method))]
-        yield key, values[0] if len(values) == 1 and isinstance(values[0], bool) else None
-    decides_head_size = _find_method(ancestors[:-1], "supports_head_size")
-    yield "head_sizes", None if decides_head_size else _sizes_returned(ancestors, "get_supported_head_sizes")
-    decides_block_size = _find_method(ancestors[:-1], "supports_block_size")
-    sizes = _sizes_returned(ancestors, "get_supported_kernel_block_sizes")
-    yield "block_sizes", _divisors_in(decides_block_size) if decides_block_size else sizes
-    yield "capability", _read_capability(_find_method(ancestors, "supports_compute_capability"))
-
-
-def _find_method(ancestors: Sequence[ast.ClassDef], name: str) -> ast.FunctionDef | None:
-    methods = (item for node in ancestors for item in node.body if isinstance(item, ast.FunctionDef))
-    return next((method for method in methods if method.name == name), None)
-
-
-def _returned_by(method: ast.FunctionDef | None) -> list[ast.expr]:
-    nodes = ast.walk(method) if method else ()
-    return [node.value for node in nodes if isinstance(node, ast.Return) and node.value is not None]
-
-
-def _literal_or_none(node: ast.expr) -> Any:
-    return node.value if isinstance(node, ast.Constant) else None
-
-
-def _attributes_of(ancestors: Sequence[ast.ClassDef], name: str) -> list[str] | None:
-    """Return the words or the types `torch.x` of a class variable; None for what is no literal list."""
-    nodes = (assignments(ast.Module(node.body, [])).get(name) for node in ancestors)
-    node = next((value for value in nodes if value is not None), None)
-    items = node.elts if isinstance(node, ast.List) else []
-    words = [str(item.value) if isinstance(item, ast.Constant) else _last_name(item) for item in items]
-    return sorted(words) if words and all(words) else None
-
-
-def _sizes_returned(ancestors: Sequence[ast.ClassDef], method: str) -> list[int] | None:
-    """Return the sizes of all literal lists that a method returns, `MultipleOf(n)` as n; None if there is none.
-
-    A list that is computed narrows the literal one, which other configurations get.
-    """
-    sizes: set[int] = set()
-    for value in _returned_by(_find_method(ancestors, method)):
-        lists = [value.body, value.orelse] if isinstance(value, ast.IfExp) else [value]
-        for items in (node.elts for node in lists if isinstance(node, ast.List)):
-            numbers = [item.args[0] if isinstance(item, ast.Call) and item.args else item for item in items]
-            sizes |= {item.value for item in numbers if isinstance(item, ast.Constant) and isinstance(item.value, int)}
-    return sorted(sizes) or None
-
-
-def _divisors_in(method: ast.FunctionDef) -> list[int] | None:
-    """Return n of `size % n == 0` in a method; None if it decides in another way."""
-    divisors = {
-        node.right.value
-        for node in ast.walk(method)
-        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mod) and isinstance(node.right, ast.Constant)
-    }
-    return sorted(divisors) if len(divisors) == 1 and len(_returned_by(method)) <= 2 else None  # noqa: PLR2004
-
-
-def _read_capability(method: ast.FunctionDef | None) -> dict[str, Any] | None:
-    """Return the least and most compute capability, the major numbers or the exact ones; None if it is computed."""
-    values = _returned_by(method)
-    tests: list[ast.expr] = []
-    if len(values) == 1:
-        tests = values[0].values if isinstance(values[0], ast.BoolOp) and isinstance(values[0].op, ast.And) else values
-    limits: dict[str, Any] = {}
-    for test in tests:
-        if not isinstance(test, ast.Compare) or len(test.ops) != 1:
-            return None
-        operand, numbers = test.comparators[0], _numbers_in(test.comparators[0])
-        of_major = isinstance(test.left, ast.Attribute) and test.left.attr == "major"
-        if of_major and isinstance(test.ops[0], (ast.Eq, ast.In)):
-            limits["majors"] = numbers
-        elif isinstance(operand, ast.Call) and isinstance(test.ops[0], (ast.GtE, ast.LtE)):
-            limits["least" if isinstance(test.ops[0], ast.GtE) else "most"] = numbers
-        elif isinstance(operand, ast.Call) and isinstance(test.ops[0], ast.Eq):
-            limits |= {"least": numbers, "most": numbers}
-        else:
-            return None
-    return limits or None
-
-
-def _numbers_in(node: ast.expr) -> list[int]:
-    return [item.value for item in ast.walk(node) if isinstance(item, ast.Constant) and isinstance(item.value, int)]
-
-
-def read_backend_choices(package: Package, function: str) -> dict[str, list[str]]:
-    """Return platform → attention backends that a function of its file names; empty where there is none."""
-    choices: dict[str, list[str]] = {}
-    for platform, path in OF_PLATFORMS.items():
-        functions = (node for node in ast.walk(package.tree(path)) if isinstance(node, ast.FunctionDef))
-        names = {
-            node.attr
-            for item in functions
-            if item.name == function
-            for node in ast.walk(item)
-            if isinstance(node, ast.Attribute) and _last_name(node.value) == "AttentionBackendEnum"
-        }
-        choices |= {platform: sorted(names)} if names else {}
-    return choices
 
 
 def read_platform_quantisations(package: Package) -> dict[str, list[str]]:
@@ -1185,12 +1010,11 @@ def read_platform_quantisations(package: Package) -> dict[str, list[str]]:
 
     Source: platforms/interface.py, Platform.verify_quantization.
     """
-    methods = {
-        platform: _attributes_of([node], "supported_quantization")
-        for platform, path in OF_PLATFORMS.items()
-        for node in package.tree(path).body
-        if isinstance(node, ast.ClassDef)
-    }
+    methods: dict[str, list[str]] = {}
+    for platform, path in OF_PLATFORMS.items():
+        for node in (node for node in package.tree(path).body if isinstance(node, ast.ClassDef)):
+            words = assignments(node).get("supported_quantization")
+            methods |= {platform: sorted(names_in(words, {}))} if isinstance(words, ast.List) else {}
     return {platform: words for platform, words in methods.items() if words}
 
 
@@ -1229,6 +1053,7 @@ def read_drafting_targets(package: Package) -> list[str]:
 def read_package(root: Path) -> dict[str, Any]:
     """Return all that the package says of itself; a list that is not literal in this version is absent."""
     package = Package(root)
+    records, reader = Records(package), ImportReader(package)
     registry, older_registry = "model_executor/models/registry.py", "model_executor/models/__init__.py"
     quantisation = "model_executor/layers/quantization/__init__.py"
     loaders = "model_executor/model_loader/__init__.py"
@@ -1237,7 +1062,6 @@ def read_package(root: Path) -> dict[str, Any]:
         or read_table(package, older_registry, "_MODELS"),
         "removed_architectures": read_texts(package, registry, "_PREVIOUSLY_SUPPORTED_MODELS"),
         "quantisations": read_table(package, quantisation, "QuantizationMethods", "QUANTIZATION_METHODS"),
-        "deprecated_quantisations": read_table(package, quantisation, "DEPRECATED_QUANTIZATION_METHODS"),
         "tool_parsers": read_parsers(package, "ToolParser"),
         "reasoning_parsers": read_parsers(package, "ReasoningParser"),
         "connectors": read_connectors(package),
@@ -1250,19 +1074,15 @@ def read_package(root: Path) -> dict[str, Any]:
         "float16_refused": read_texts(package, "config/model.py", "_FLOAT16_NOT_SUPPORTED_MODELS")
         or read_texts(package, "config.py", "_FLOAT16_NOT_SUPPORTED_MODELS"),
         "config_types": read_config_types(package),
-        "imports": read_imports(package),
+        "imports": read_imports(package, reader),
         "pooling_architectures": read_pooling_architectures(package),
-        "constructor_packages": read_constructor_packages(package),
-        "own_processors": read_own_processors(package),
+        "constructor_packages": read_constructor_packages(package, reader),
+        "own_processors": read_own_processors(package, reader),
         "fallback": read_fallback(package),
-        "flags": read_flags(package),
-        "keys": read_keys(package),
-        "ranges": read_ranges(package),
+        "flags": read_flags(package, records),
+        "keys": read_keys(records),
+        "ranges": read_ranges(records),
         "inverses": read_inverses(package),
-        "attention_backends": read_attention_backends(package),
-        "attention_priorities": read_backend_choices(package, "_get_backend_priorities"),
-        "attention_choices": read_backend_choices(package, "get_attn_backend_cls"),
-        "vision_backends": read_backend_choices(package, "get_supported_vit_attn_backends"),
         "platform_quantisations": read_platform_quantisations(package),
         "latent_types": read_words_of_function(
             package, "is_deepseek_mla", "transformers_utils/model_arch_config_convertor.py", "config/model.py"

@@ -20,6 +20,7 @@ from entrypoints.decide.cpu.layout import RULES
 from entrypoints.decide.parallelism.constraints import find_tensor_obstacle
 from entrypoints.model.config import parse_config
 from entrypoints.model.parameters import estimate_weights
+from entrypoints.plan.attention_limits import read_answers
 from entrypoints.plan.rehearse import list_server_words
 from entrypoints.request.flags import (
     ATTENTION_BACKEND,
@@ -217,7 +218,6 @@ OF_LISTS = {
     QUANTIZATION: "quantisations",
     LOAD_FORMAT: "load_formats",
     EXECUTOR: "executors",
-    ATTENTION_BACKEND: "attention_backends",
 }
 """Options whose words are a list of vLLM's, as its configuration checks them. Parsers are checked later."""
 FIELDS = {
@@ -228,6 +228,7 @@ FIELDS = {
 """Of speculative decoding."""
 TYPED = (
     *(TENSOR, PIPELINE, DATA, LOCAL, CONTEXT, PREFILL_CONTEXT, EXPERT, EPLB, LENGTH, SEQUENCES, BATCHED),
+    ATTENTION_BACKEND,
     *(*OF_LISTS, SPECULATION, "--dtype", "--kv-cache-dtype", "--enforce-eager", "--async-scheduling", "--seed"),
     *("--enable-lora", "--max-loras", "--max-cpu-loras", "--max-lora-rank", "--enable-sleep-mode", "--runner"),
     *("--optimization-level", "--compilation-config", "--kv-transfer-config", "--structured-outputs-config"),
@@ -253,6 +254,8 @@ def choose_commands(row: str, count: int, seed: int) -> list[tuple[str, tuple[st
             limited = {key: words for key, words in lists["keys"][name].items() if words}
             key = chance.choice([*limited, "level"])
             return json.dumps({key: chance.choice([*limited.get(key, ()), "banana"])}, separators=(",", ":"))
+        if name == ATTENTION_BACKEND:
+            return chance.choice([*read_answers()["0.32.0"]["names"], "x"])
         return str(
             chance.choice(NUMBERS.get(str(takes)) or [*(lists[OF_LISTS[name]] if name in OF_LISTS else takes), "x"])
         )

@@ -336,23 +336,6 @@ def test_numbers_that_a_class_checks_are_what_its_flag_takes(tmp_path: Path, che
     assert (flags["--max-lora-rank"], flags["--seed"]) == (accepted, "int")
 
 
-def test_a_boolean_has_two_option_strings() -> None:
-    assert read_vllm.option_strings({"--eager": "boolean", "--seed": "int", "-q": ""}) == [
-        "--eager",
-        "--help",
-        "--no-eager",
-        "--seed",
-        "-h",
-        "-q",
-    ]
-
-
-def test_a_parser_may_make_one_flag_from_another() -> None:
-    strings = read_vllm.option_strings({"--enable-a": "boolean", "--enable-b": "int"}, ["--disable-", "--enable-"])
-    assert "--disable-a" in strings
-    assert "--disable-b" not in strings
-
-
 def test_a_file_that_is_too_large_is_not_read(tmp_path: Path) -> None:
     files = {**FILES, "envs.py": "#" * (read_vllm.FILE_AT_MOST + 1) + "\n" + FILES["envs.py"]}
 
@@ -410,62 +393,3 @@ def test_a_wheel_with_a_path_outside_the_package_adds_nothing(tmp_path: Path) ->
     wheel.write_bytes(content.getvalue())
 
     assert read_vllm.read_package(wheel) == {}
-
-
-BACKENDS = {
-    "v1/attention/backends/registry.py": """
-class AttentionBackendEnum(Enum):
-    A = "vllm.v1.attention.backends.a.ABackend"
-    B = (
-        "vllm.v1.attention.backends."
-        "b.BBackend"
-    )
-    TOWER = ""
-    CUSTOM = None
-""",
-    "v1/attention/backend.py": """
-class AttentionBackend(ABC):
-    supported_dtypes: ClassVar[list] = [torch.float16, torch.bfloat16]
-    def is_mla(cls): return False
-    def supports_sink(cls): return False
-    def supports_head_size(cls, size): return size in cls.get_supported_head_sizes()
-    def supports_block_size(cls, size): return True
-    def supports_compute_capability(cls, capability): return True
-""",
-    "v1/attention/backends/a.py": """
-class ABackend(AttentionBackend):
-    supported_kv_cache_dtypes = ["auto", "fp8"]
-    def get_supported_head_sizes(cls): return [64, 128]
-    def get_supported_kernel_block_sizes(cls):
-        if computed(): return [size]
-        return [MultipleOf(16), 32]
-    def supports_compute_capability(cls, capability):
-        return capability >= DeviceCapability(8, 0) and capability <= DeviceCapability(12, 1)
-""",
-    "v1/attention/backends/b.py": """
-class BBackend(ABackend):
-    def is_mla(cls): return True
-    def supports_head_size(cls, size): return size >= 32
-    def supports_block_size(cls, size): return size is None or size % 64 == 0
-    def supports_compute_capability(cls, capability): return capability.major in [9, 10]
-""",
-    "platforms/cuda.py": "def _get_backend_priorities(x): return [AttentionBackendEnum.B, AttentionBackendEnum.A]",
-}
-
-
-def test_what_attention_backends_take_is_read_where_it_is_literal(tmp_path: Path) -> None:
-    lists = read_vllm.read_package(write_package(tmp_path, BACKENDS))
-    inherited = {"dtypes": ["bfloat16", "float16"], "kv_cache_dtypes": ["auto", "fp8"], "sinks": False}
-
-    assert lists["attention_backends"] == {
-        "A": {
-            **inherited,
-            "mla": False,
-            "head_sizes": [64, 128],
-            "block_sizes": [16, 32],
-            "capability": {"least": [8, 0], "most": [12, 1]},
-        },
-        "B": {**inherited, "mla": True, "block_sizes": [64], "capability": {"majors": [9, 10]}},
-        "CUSTOM": {},
-    }
-    assert lists["attention_priorities"] == {"cuda": ["A", "B"]}

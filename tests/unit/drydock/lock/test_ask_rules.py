@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from drydock.lock import ask_rules
-from entrypoints.plan import option_rules
+from entrypoints.plan import attention_limits, option_rules
 from entrypoints.plan.option_rules import RULES
 
 
@@ -38,7 +39,7 @@ def test_an_example_whose_near_miss_is_refused_too_says_nothing(monkeypatch: pyt
     def answer_rules(_image: str, _package: Path | None, _kind: str, rules: list[Any]) -> list[dict[str, Any]]:
         first = [answer("refused", "Short", "In full"), answer("constructed")]
         second = [answer("refused", "Other"), answer("refused", "Other")]
-        return [*first, *second, *(answer("constructed") for _ in range(2 * len(rules) - 4))]
+        return [*first, *second, *(answer("constructed") for _ in range(2 * len(rules) - 4))][: 2 * len(rules)]
 
     monkeypatch.setattr(ask_rules, "_ask_examples", answer_rules)
     version, words = ask_rules.ask_release("image")
@@ -52,3 +53,20 @@ def test_what_is_no_wheel_is_not_asked(tmp_path: Path) -> None:
     archive = tmp_path / "vllm-0.2.0.tar.gz"
     archive.write_bytes(b"")
     assert ask_rules.ask_wheel(["drydock/cpu"], archive) == "vllm-0.2.0.tar.gz is no wheel"
+
+
+def test_what_devices_say_of_a_backend_stands_once() -> None:
+    """Read back, each device gets its own answer, and a device that was not asked none."""
+    usual, other = {"": [], "FLASH_ATTN": ["--dtype float32"]}, {"": [], "FLASH_ATTN": "compute capability"}
+    said = {"7.0": {"plain 64": other, "plain 128": other}, "9.0": {"plain 64": usual, "plain 128": usual}}
+    said["10.0"] = {"plain 64": usual, "plain 128": {"": []}}
+    lines = [{"platform": "cuda", "device": device, "answers": layers} for device, layers in said.items()]
+    release = ask_rules.join_devices(lines)
+
+    def read(device: str, layer: str = "plain 128") -> Mapping[str, Any]:
+        return attention_limits.find_answers(release, "cuda", layer, device).of_backends
+
+    assert all(read(device, layer) == said[device][layer] for device in said for layer in said[device])
+    assert read("8.0") == read("9.0", "plain 96") == {}
+    assert release["names"] == ["FLASH_ATTN"]
+    assert len(release["refusals"]) == 3

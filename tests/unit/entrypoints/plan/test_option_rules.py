@@ -6,6 +6,7 @@ import pytest
 
 from entrypoints.plan.option_rules import RULES, Options, Rule, find_broken_rules, read_answers
 from entrypoints.plan.refusal import Refusal
+from entrypoints.request.speculative import parse_speculation
 from entrypoints.request.vllm_flags import parse_user_flags
 from tests.support.planned import models
 
@@ -17,13 +18,14 @@ def read_options(text: str, model: str = TEXT, accelerator: str = "cuda") -> Opt
     facts = models()[model]
     if "--hf-overrides" in text:  # the plan reads the overridden configuration
         facts = facts._replace(quantization="gptq")
-    return Options(accelerator, facts, user_flags, {name: flag.value for name, flag in user_flags.flags.items()})
+    settings = {name: flag.value for name, flag in user_flags.flags.items()}
+    return Options(accelerator, facts, user_flags, settings, parse_speculation(user_flags))
 
 
 def find_refusals(text: str, model: str = TEXT, accelerator: str = "cuda", vllm: str = "0.32.0") -> list[Refusal]:
     options = read_options(text, model, accelerator)
     profile = {"vllm": vllm, "accelerator": accelerator}
-    return [*find_broken_rules(profile, options.model, options.user_flags, options.settings)]
+    return [*find_broken_rules(profile, *options[1:])]
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.example)
@@ -40,8 +42,7 @@ def test_a_release_that_refuses_each_example_was_asked(rule: Rule) -> None:
 @pytest.mark.parametrize(
     ("text", "model", "problem"),
     [
-        ("--max-loras 5 --max-cpu-loras 2", TEXT, "--max-loras 5 with --max-cpu-loras 2"),
-        ("--numa-bind-nodes 0", TEXT, "--numa-bind-nodes 0 without --numa-bind"),
+        ("--max-num-batched-tokens 64 --max-num-seqs 128", TEXT, "--max-num-seqs 128 with --max-num-batched-tokens 64"),
         ("-dp 4 --data-parallel-rank 4", EXPERTS, "--data-parallel-rank 4 with --data-parallel-size 4"),
         ("-tp 2 --enable-eplb", EXPERTS, "--enable-eplb without --enable-expert-parallel"),
         ("-tp 4 -dcp 3", TEXT, "--decode-context-parallel-size 3 with --tensor-parallel-size 4"),
