@@ -14,7 +14,7 @@ from entrypoints.core.parse import parse_version_numbers
 from entrypoints.core.records import Facts
 from entrypoints.model.read import ModelFacts
 from entrypoints.plan.refusal import Refusal
-from entrypoints.request.flags import KV_TRANSFER
+from entrypoints.request.flags import CACHE_TYPE
 
 Settings = Mapping[str, str | bool]
 FP8_FROM, EXPERTS_FROM = (0, 27), (0, 32)
@@ -49,20 +49,23 @@ def find_cpu_refusals(version: str, facts: Facts, model: ModelFacts, settings: S
 def _refused_by_class(minor: tuple[int, ...], model: ModelFacts) -> Iterator[Refusal]:
     """Yield what no processor computes."""
     if model.geometry and model.geometry.sparse:
-        problem = f"sparse attention of {model.architecture} on a CPU"
-        yield Refusal("sparse-attention", problem, "full attention", is_of_release=True, instead="use a GPU")
+        yield _needs_gpu("sparse-attention", f"sparse attention of {model.architecture} on a CPU", "full attention")
     if model.architecture in ONLY_ACCELERATORS and minor >= EXPERTS_FROM:
-        yield Refusal(model.architecture, f"architecture {model.architecture} on a CPU", "a GPU", is_of_release=True)
-    if _has_experts(model) and model.table.get("mlp_hidden_act") == "relu2":
-        problem = "experts without a gate (relu2) on a CPU"
-        yield Refusal("relu2", problem, "experts with a gate, such as SiLU's", is_of_release=True, instead="use a GPU")
-    if _has_experts(model) and minor >= EXPERTS_FROM:
-        if model.quantization == "modelopt_fp4":
-            problem = "experts in NVFP4 on a CPU"
-            yield Refusal("modelopt_fp4", problem, "another type", is_of_release=True, instead=INSTEAD)
-        elif model.quantization == "compressed-tensors" and (model.bits, model.group) == (4, GROUP_OF_NO_KERNEL):
-            problem = f"experts of 4 bits with a scale for {model.group} weights on a CPU"
-            yield Refusal("wna16", problem, "a scale for 128 weights", is_of_release=True, instead=INSTEAD)
+        yield _needs_gpu(model.architecture, f"architecture {model.architecture} on a CPU", "a GPU")
+    if not _has_experts(model):
+        return
+    if model.table.get("mlp_hidden_act") == "relu2":
+        yield _needs_gpu("relu2", "experts without a gate (relu2) on a CPU", "experts with a gate, such as SiLU's")
+    if minor >= EXPERTS_FROM and model.quantization == "modelopt_fp4":
+        yield _needs_gpu("modelopt_fp4", "experts in NVFP4 on a CPU", "another type", INSTEAD)
+    is_packed = model.quantization == "compressed-tensors"
+    if minor >= EXPERTS_FROM and is_packed and (model.bits, model.group) == (4, GROUP_OF_NO_KERNEL):
+        problem = f"experts of 4 bits with a scale for {model.group} weights on a CPU"
+        yield _needs_gpu("wna16", problem, "a scale for 128 weights", INSTEAD)
+
+
+def _needs_gpu(name: str, problem: str, expected: str, instead: str = "use a GPU") -> Refusal:
+    return Refusal(name, problem, expected, is_of_release=True, instead=instead)
 
 
 def _refused_experts(architecture: str, flags: set[str], model: ModelFacts) -> Iterator[Refusal]:
@@ -80,16 +83,11 @@ def _refused_experts(architecture: str, flags: set[str], model: ModelFacts) -> I
 
 
 def _refused_cache(flags: set[str], settings: Settings) -> Iterator[Refusal]:
-    """Yield a KV cache in FP8 that this processor, or a transfer of it, does not take."""
-    kind = str(settings.get("--kv-cache-dtype", ""))
-    if not kind.startswith("fp8"):
-        return
-    if not flags & {AMX, AVX512}:
-        yield Refusal("--kv-cache-dtype", f"--kv-cache-dtype {kind} on a processor without AVX-512", "auto",
-                      is_of_release=True, instead="leave the flag out")  # fmt: skip
-    elif KV_TRANSFER in settings:
-        yield Refusal("--kv-cache-dtype", f"--kv-cache-dtype {kind} with {KV_TRANSFER} on a CPU", "auto",
-                      is_of_release=True, instead="leave one of the two out")  # fmt: skip
+    """Yield a KV cache in FP8 that this processor does not take."""
+    kind = str(settings.get(CACHE_TYPE, ""))
+    if kind.startswith("fp8") and not flags & {AMX, AVX512}:
+        problem = f"{CACHE_TYPE} {kind} on a processor without AVX-512"
+        yield _needs_gpu(CACHE_TYPE, problem, "auto", "leave the flag out")
 
 
 def _needs_amx(what: str) -> Refusal:

@@ -103,11 +103,10 @@ def test_what_vllms_classes_refuse_on_a_cpu_is_refused_before() -> None:
     assert [name for name in names if not refused(models()[name], AMX)] == []
 
 
-def test_a_cache_in_fp8_requires_avx512_and_stays_here() -> None:
+def test_a_cache_in_fp8_requires_avx512() -> None:
     model = model_of(DENSE)
 
     assert refused(model, OLD, kv_cache_dtype="fp8_e4m3") == ["--kv-cache-dtype"]
-    assert refused(model, PLAIN, kv_cache_dtype="fp8", kv_transfer_config="{}") == ["--kv-cache-dtype"]
     assert refused(model, PLAIN, kv_cache_dtype="fp8") == refused(model, OLD, kv_cache_dtype="auto") == []
 
 
