@@ -27,7 +27,7 @@ from drydock.core.errors import DrydockError
 from drydock.core.files import format_compact_json, format_json
 from drydock.engine.connection import connect_engine
 from drydock.engine.run_container import run_to_end
-from entrypoints.plan import attention_limits
+from entrypoints.plan import kernel_limits
 from entrypoints.plan.option_rules import ANSWERS, RULES, Rule, read_answers
 
 CONFIGURATIONS = Path(__file__).parent.parent / "run" / "configurations.json"
@@ -37,7 +37,7 @@ PLATFORMS = {kind: {"kind": "cpu", "recorded": None, "like_cuda": kind == "cuda"
 """Platforms of the examples. That of CUDA asks a driver: in its place, the CPU's says that it is like CUDA."""
 PROGRAM, RELEASE = "/program", "/release"
 """Where the container finds this checkout's program, and the Python files of another release than its own."""
-FILES = (Path(ANSWERS), Path(attention_limits.ANSWERS))
+FILES = (Path(ANSWERS), Path(kernel_limits.ANSWERS))
 """What is written."""
 REFUSED, TAKEN, NOT_ASKED = "refused", "constructed", "not asked"
 
@@ -139,8 +139,8 @@ def record_attention(answers: Sequence[Mapping[str, Any]]) -> None:
     if not answers:
         return
     version = answers[0]["vllm"].partition("+")[0]
-    path = Path(attention_limits.ANSWERS)
-    stored = attention_limits.read_answers() if path.exists() else {}
+    path = Path(kernel_limits.ANSWERS)
+    stored = kernel_limits.read_answers() if path.exists() else {}
     releases = dict(sorted({**stored, version: join_devices(answers)}.items()))
     lines = (f"{format_compact_json(name)}:{format_compact_json(release)}" for name, release in releases.items())
     path.write_text("{\n" + ",\n".join(lines) + "\n}\n")
@@ -148,7 +148,7 @@ def record_attention(answers: Sequence[Mapping[str, Any]]) -> None:
 
 
 def join_devices(answers: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return what devices of a release say, as entrypoints/plan/attention_limits.py reads it.
+    """Return what devices of a release say, as entrypoints/plan/kernel_limits.py reads it.
 
     What a platform says most often of a backend and a kind of layers stands once, and each distinct answer once in the
     release.
@@ -159,7 +159,7 @@ def join_devices(answers: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     for platform in dict.fromkeys(answer["platform"] for answer in answers):
         devices = {answer["device"]: answer["answers"] for answer in answers if answer["platform"] == platform}
         backends: dict[str, dict[str, int | None]] = {}
-        for name in filter(lambda name: attention_limits.has_kernels(platform, name), ("", *names)):
+        for name in filter(lambda name: kernel_limits.has_kernels(platform, name), ("", *names)):
             places: dict[str, dict[str, int | None]] = {}
             for device, layers in devices.items():
                 for layer, said in layers.items():

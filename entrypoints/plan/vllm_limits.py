@@ -18,8 +18,7 @@ from entrypoints.core.errors import USAGE, EntrypointError
 from entrypoints.core.records import Facts, Notice
 from entrypoints.decide.parallelism.multimodal import LIMITS, TEXT_ONLY
 from entrypoints.model.read import ModelFacts
-from entrypoints.plan.attention_limits import find_attention_refusals
-from entrypoints.plan.cpu_limits import find_cpu_refusals
+from entrypoints.plan.kernel_limits import find_attention_refusals, find_cpu_refusals
 from entrypoints.plan.option_rules import find_broken_rules
 from entrypoints.plan.other_rows import describe_taking_rows
 from entrypoints.plan.parsers import find_tool_refusals

@@ -20,7 +20,7 @@ from entrypoints.decide.cpu.layout import RULES
 from entrypoints.decide.parallelism.constraints import find_tensor_obstacle
 from entrypoints.model.config import parse_config
 from entrypoints.model.parameters import estimate_weights
-from entrypoints.plan.attention_limits import read_answers
+from entrypoints.plan.kernel_limits import read_answers
 from entrypoints.plan.rehearse import list_server_words
 from entrypoints.request.flags import (
     ATTENTION_BACKEND,

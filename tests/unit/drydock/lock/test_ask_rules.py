@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from drydock.lock import ask_rules
-from entrypoints.plan import attention_limits, option_rules
+from entrypoints.plan import kernel_limits, option_rules
 from entrypoints.plan.option_rules import RULES
 
 
@@ -64,7 +64,7 @@ def test_what_devices_say_of_a_backend_stands_once() -> None:
     release = ask_rules.join_devices(lines)
 
     def read(device: str, layer: str = "plain 128") -> Mapping[str, Any]:
-        return attention_limits.find_answers(release, "cuda", layer, device).of_backends
+        return kernel_limits.find_answers(release, "cuda", layer, device).of_backends
 
     assert all(read(device, layer) == said[device][layer] for device in said for layer in said[device])
     assert read("8.0") == read("9.0", "plain 96") == {}
