@@ -48,7 +48,9 @@ CPU_BATCH = 2048
 """Tokens of a batch on CPUs, where the command sets none: the example is refused with this number."""
 WITHOUT_BALANCE = ("cpu", "tpu")
 """Accelerators whose platforms neither balance experts nor free their memory while a server sleeps."""
-WITHOUT_DRAFT = ("ngram", "[ngram]", "ngram_gpu", "extract_hidden_states", "suffix", "dspark", "custom_class")
+LOOKUP = ("ngram", "[ngram]", "ngram_gpu", "extract_hidden_states")
+"""Methods without a model, which know no number of tokens of their own."""
+WITHOUT_DRAFT = (*LOOKUP, "suffix", "dspark", "custom_class")
 """Methods that vLLM takes without `model`, whose name the field `model` may have. DSpark's layers may be a part of the
 model."""
 OF_ONE_FORM = ("awq", "awq_marlin", "gptq", "gptq_marlin", "modelopt", "modelopt_fp4", "modelopt_mxfp8")
@@ -207,7 +209,7 @@ def _quantises_no_files(options: Options) -> bool:
 def _contradicts_weights(options: Options) -> bool:
     """Return whether the user names a method of quantised weights, and the weights have another, or none."""
     method, of_weights = str(options.settings.get(QUANTIZATION)), options.model.quantization
-    is_other = method.partition("_")[0] != of_weights.partition("_")[0] and of_weights in OF_ONE_FORM
+    is_other = method.partition("_")[0] != of_weights.partition("_")[0] and of_weights in (*OF_ONE_FORM, "fp8")
     return QUANTIZATION in options.user_flags.flags and method in OF_ONE_FORM and is_other
 
 
@@ -215,6 +217,11 @@ def _lacks_draft_model(options: Options) -> bool:
     method = options.drafting.get("method") or options.drafting.get("model")
     has_draft = options.drafting.get("model") or options.drafts_in_model
     return bool(options.drafting) and not has_draft and method not in WITHOUT_DRAFT
+
+
+def _counts_no_tokens(options: Options) -> bool:
+    method = options.drafting.get("method") or options.drafting.get("model")
+    return method in LOOKUP and options.drafting.get("num_speculative_tokens") is None
 
 
 def _stages_drafting_layers(options: Options) -> bool:
@@ -281,6 +288,12 @@ RULES = (
         (SPECULATION,),
         _lacks_draft_model,
         f'{SPECULATION} {{"method":"eagle3","num_speculative_tokens":2}}',
+        f'{SPECULATION} {{"method":"ngram","num_speculative_tokens":2}}',
+    ),
+    Rule(
+        (SPECULATION,),
+        _counts_no_tokens,
+        f'{SPECULATION} {{"method":"ngram"}}',
         f'{SPECULATION} {{"method":"ngram","num_speculative_tokens":2}}',
     ),
     Rule((PIPELINE, SPECULATION), _stages_drafting_layers, f"-pp 2 {OWN_LAYERS}", f"-tp 2 {OWN_LAYERS}", DRAFTING),

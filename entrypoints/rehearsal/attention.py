@@ -45,7 +45,7 @@ KERNELS = {
     "xpu": ("vllm._xpu_C", "vllm_xpu_kernels"),
 }
 """Platform → beginnings of the modules that only its images have; those of the empty name are on each."""
-NOT_ASKED = re.compile(r"[Ii]nstall|FA4|FlashInfer|ModuleNotFound")
+NOT_ASKED = re.compile(r"install|Install|FA4|FlashInfer|ModuleNotFound")
 """Words of vLLM about packages that only some images have, or of which a stand-in decides."""
 BLACKWELL, BY_LIBRARY = 10, ("FLASH_ATTN", "FLASHINFER")
 """From this compute capability on, libraries that have stand-ins here decide what these backends take."""

@@ -228,8 +228,16 @@ FIELDS = {
 """Of speculative decoding."""
 TYPED = (
     *(TENSOR, PIPELINE, DATA, LOCAL, CONTEXT, PREFILL_CONTEXT, EXPERT, EPLB, LENGTH, SEQUENCES, BATCHED),
-    ATTENTION_BACKEND,
-    *(*OF_LISTS, SPECULATION, "--dtype", "--kv-cache-dtype", "--enforce-eager", "--async-scheduling", "--seed"),
+    *(
+        *OF_LISTS,
+        ATTENTION_BACKEND,
+        SPECULATION,
+        "--dtype",
+        "--kv-cache-dtype",
+        "--enforce-eager",
+        "--async-scheduling",
+        "--seed",
+    ),
     *("--enable-lora", "--max-loras", "--max-cpu-loras", "--max-lora-rank", "--enable-sleep-mode", "--runner"),
     *("--optimization-level", "--compilation-config", "--kv-transfer-config", "--structured-outputs-config"),
     *("--eplb-config", "--scheduling-policy", "--cpu-offload-gb", "--language-model-only"),
