@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal
 
 from drydock.cli.task_helpers import after_dashes, here, words_of
 from drydock.cli.verb import Verb
-from drydock.core.console import log
+from drydock.core.console import log, write_output
 from drydock.core.errors import InputError
 from drydock.core.project import Project
 from drydock.model.shared_options import RowOrAutoOption
@@ -29,8 +29,9 @@ class RunOptions(RowOrAutoOption):
     """Gaudi's module numbers (hl-smi -Q index,module_id -f csv), instead of --devices"""
     print: bool = False
     """print the command and start nothing; works for other machines too"""
-    format: Literal["docker", "compose", "kubernetes", "quadlet", "apptainer"] = "docker"
-    """docker, compose, kubernetes, quadlet or apptainer; all but docker are only printed [default: docker]"""
+    format: Literal["docker", "compose", "kubernetes", "quadlet", "apptainer", "prometheus", "grafana"] = "docker"
+    """docker, compose, kubernetes, quadlet, apptainer, prometheus (alert rules) or grafana (a dashboard); all but
+    docker are only printed [default: docker]"""
     port: str = "8000"
     """PORT or IP:PORT; the status port is the next one, on loopback [default: 127.0.0.1:8000]"""
     cache: str = ""
@@ -84,10 +85,13 @@ class RunOptions(RowOrAutoOption):
 @Verb
 def run_container(options: RunOptions) -> None:
     """Serve a model, or run a verb after --, in a container with only the rights that the accelerator needs."""
-    from drydock.run import auto
+    from drydock.run import auto, monitoring
     from drydock.run.engine import Here
     from drydock.run.needed_image import Building
 
+    if options.format in monitoring.WRITERS:
+        write_output(monitoring.WRITERS[options.format]())
+        return
     project, request = here(), _make_request(options)
     machine = Building(project) if options.stand_ins or options.target == auto.AUTO else Here(project)
     # A manifest is for that host's kind anyway, and a stand-in runs on it.

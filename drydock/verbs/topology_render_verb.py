@@ -15,8 +15,8 @@ class TopologyRenderOptions(DryRunOption, PlannedOptions, JsonOption):
 
     plan: str
     """a topology.yaml, or its plan: topology plan --json"""
-    format: Literal["compose", "kubernetes", "disaggregatedset", "ansible", "slurm", "ranktable"]
-    """compose, kubernetes, disaggregatedset, ansible, slurm or ranktable"""
+    format: Literal["compose", "kubernetes", "disaggregatedset", "ansible", "slurm", "ranktable", "prometheus"]
+    """compose, kubernetes, disaggregatedset, ansible, slurm, ranktable, or prometheus with a dashboard for Grafana"""
     output: str
     """folder to write to"""
     root: str = ""

@@ -16,7 +16,7 @@ PATIENCE = 1.0
 VARIABLE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 """The name of an environment variable, which needs no quotes in a shell, a unit, YAML and a Dockerfile."""
 REPORT_TITLE, REPORT_INDENT = "# drydock report", "    "
-"""How what `report` writes begins, and each line of a section of it (core/report_sections.py)."""
+"""How what `report` writes begins, and each line of a section of it (verbs/report_verb.py)."""
 LOG_SECTION, HOST_SECTION = "Log", "Host"
 """The sections that `explain` and `--root` read."""
 _ESCAPE = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[ -/]*[0-~])")

@@ -62,6 +62,8 @@ class ServeJob(NamedTuple):
     """Tells once, when the server is ready, what vLLM measured of its memory against the plan; empty for nothing."""
     refusal: Callable[[], str] = lambda: ""
     """Tells once, when the server has ended, in which words vLLM refused its configuration; empty if it did not."""
+    find_plan_hash: Callable[[], str] = lambda: ""
+    """Returns what tells this plan from others."""
     stacks: StacksFolder | None = None
     """Where vLLM's processes write their stacks; None where nothing is examined."""
     find_tool: Callable[[], tuple[str, ...]] = lambda: ()

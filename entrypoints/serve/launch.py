@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 from entrypoints.cache.trust import choose_umask
 from entrypoints.core.errors import HOST, USAGE, EntrypointError
 from entrypoints.core.folders import locate_private_root, write_cache_file
-from entrypoints.core.text import print_message
+from entrypoints.core.redact import redact_text
+from entrypoints.core.text import print_message, tell_user
 from entrypoints.host.limits import apply_limits
 from entrypoints.host.processes import read_process_age
 from entrypoints.request.flags import GROUP_SECRET, MASTER, NODES, SECRET_FILE, SHUTDOWN, SOCKET
@@ -269,6 +270,7 @@ def _run_supervised(
     def spawn() -> int:
         leader = start()
         caches.count()  # while vLLM's interpreter starts: writing JSON takes 5 ms to import
+        print_start_line(plan, profile, env)
         return leader
 
     job = ServeJob(
@@ -294,6 +296,7 @@ def _run_supervised(
         limits=lambda: explain_limit_events(before, limit_events()),
         measured=lambda: _compare_memory(report_file, plan, profile),
         refusal=lambda: _describe_refusal(report_file, profile),
+        find_plan_hash=lambda: hash_plan(plan),
         stacks=stacks,
         find_tool=lambda: _find_device_tool(profile),
     )
@@ -313,6 +316,33 @@ def _run_supervised(
     cause = f"ended with exit code {end.code}: {end.cause}{advise_on_memory(end, remedies)}"
     print_message(translate_text(words, cause))
     return end.code
+
+
+def print_start_line(plan: ServePlan, profile: Mapping[str, Any], env: Mapping[str, str]) -> None:
+    """Print one line of JSON, by which the logs of a fleet tell which machine runs what."""
+    import json
+
+    names = ("variant", "stack", "vllm")
+    fields = {name: str(profile[name]) for name in names} | {
+        "event": "start",
+        "plan": hash_plan(plan),
+        "model": redact_text(plan.model),
+        "digest": env.get("DRYDOCK_IMAGE_DIGEST", ""),
+        "host": os.uname().nodename,
+    }
+    tell_user(json.dumps({"drydock": dict(sorted(fields.items()))}, ensure_ascii=False))
+
+
+def hash_plan(plan: ServePlan) -> str:
+    """Return the same text for the same command, variables and files, without secrets."""
+    import hashlib
+    import json
+
+    from entrypoints.plan.plan_text import redact_plan
+
+    public_plan = redact_plan(plan)
+    parts = [public_plan.argv, dict(public_plan.env), public_plan.before, dict(plan.files)]
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def _find_device_tool(profile: Mapping[str, Any]) -> tuple[str, ...]:

@@ -175,6 +175,7 @@ def _start_telling(
         **{name: str(profile[name]) for name in ("variant", "stack", "vllm")},
         "digest": job.digest,
         "cache": job.cache,
+        "plan": job.find_plan_hash(),
     }
     member = job.member
     group: Alone | Leader | Follower = Alone(shared)

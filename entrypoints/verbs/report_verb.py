@@ -1,5 +1,8 @@
 """`report [MODEL FLAGS]`: prints one page for a bug report, without secrets. IO.
 
+Each section is a heading and lines that are indented by four spaces, as Markdown shows text as it is. So nothing that a
+section quotes, such as a log, can begin another section.
+
 In a container that serves (docker exec) it asks the server for its state, its metrics and its stacks, and plans with
 the server's own words; in another one it plans with the words that are given. The log comes on standard input.
 """
@@ -11,16 +14,23 @@ import os
 import sys
 import time
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from entrypoints.checks.findings import format_findings, sort_worst_first
 from entrypoints.checks.grants import examine_facts
 from entrypoints.core.errors import OK, EntrypointError
-from entrypoints.core.identifiers import read_machine_values
+from entrypoints.core.identifiers import Redaction, read_machine_values
 from entrypoints.core.records import ServePlan
-from entrypoints.core.report_sections import Redaction, format_host, format_report
-from entrypoints.core.text import HOST_SECTION, LOG_SECTION, emit_text, tell_user
+from entrypoints.core.text import (
+    HOST_SECTION,
+    LOG_SECTION,
+    REPORT_INDENT,
+    REPORT_TITLE,
+    emit_text,
+    printable,
+    tell_user,
+)
 from entrypoints.facts.facts import probe_host
 from entrypoints.facts.image_files import read_profile
 from entrypoints.facts.packages import list_packages
@@ -166,3 +176,17 @@ def _read_variable(pid: str, name: str) -> str:
         return ""
     prefix = f"{name}=".encode()
     return next((os.fsdecode(pair[len(prefix) :]) for pair in pairs if pair.startswith(prefix)), "")
+
+
+def format_report(introduction: str, table: str, sections: Iterable[tuple[str, str]]) -> str:
+    """Return the report; every line of a section is printable and indented."""
+    parts = [f"{REPORT_TITLE}\n\n{introduction}\n\n{table}"]
+    for name, text in sections:
+        lines = printable(text).splitlines() or ["(nothing)"]
+        parts.append(f"\n## {name}\n\n" + "".join(f"{REPORT_INDENT}{line}\n" for line in lines))
+    return "".join(parts)
+
+
+def format_host(value: Any) -> str:
+    """Return a recorded host as the report has it, in few lines."""
+    return json.dumps(value, indent=1, sort_keys=True, ensure_ascii=False)

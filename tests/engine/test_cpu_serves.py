@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import threading
 import time
 import urllib.request
@@ -15,6 +16,7 @@ from docker.models.containers import Container
 
 from drydock.build import build
 from drydock.prove import demo
+from drydock.run.monitoring import render_monitoring_files
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.proves("cpu-vllm0.32", "hardware")
@@ -48,6 +50,15 @@ def test_readiness_was_reached_in_phases_that_are_reported(server: Container) ->
     assert report["phase"] == "ready"
     assert "drydock_startup_phase_seconds" in metrics
     assert "drydock_ready 1" in metrics
+
+
+def test_the_rules_and_the_dashboard_name_metrics_that_this_vllm_has(server: Container) -> None:
+    with urllib.request.urlopen(demo.find_port_url(server, demo.API_PORT, "/metrics"), timeout=10) as response:
+        exported = set(re.findall(r"^(vllm:\w+)", response.read().decode(), re.MULTILINE))
+    named = set(re.findall(r"vllm:\w+", "".join(render_monitoring_files(()).values())))
+
+    assert len(named) > 10
+    assert named <= exported
 
 
 @pytest.fixture(scope="module")

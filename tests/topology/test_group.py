@@ -10,8 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from drydock.config.project_choice import DRYDOCK
 from drydock.topology.ports import API
 from drydock.topology.topology_arguments import make_node_url
+from drydock.verbs.topology_check_verb import TopologyCheckOptions, find_node_findings
 from tests.support.running_topology import Cluster, Note, planned, question, started
 from tests.support.waiting import wait_until
 
@@ -81,3 +83,11 @@ def test_a_stopped_rank(trio: Cluster, note: Note) -> None:
         "errors until the server is back",
         f"{seconds:.0f} s: the others end with the cause, and all three start again",
     )
+
+
+def test_the_check_of_its_nodes_passes(folder: Path, images: tuple[str, str]) -> None:
+    file = planned(folder, images, "1p1d", f"check-{secrets.token_hex(3)}")
+    findings = find_node_findings(DRYDOCK, TopologyCheckOptions(file=str(file), format="compose"))
+
+    assert [finding for finding in findings if finding.severity == "FAIL"] == []
+    assert any(finding.severity == "PASS" for finding in findings)

@@ -15,9 +15,11 @@ from drydock.core.errors import InputError
 from drydock.core.files import parse_json_object, read_bounded
 from drydock.core.project import Project
 from drydock.model.variant import Variant
+from drydock.run.access import bracket_address
 from drydock.run.container import is_local
 from drydock.run.docker_command import unknown_groups
 from drydock.run.kubernetes_manifest import KEY_SECRET, list_cluster_remarks
+from drydock.run.monitoring import render_monitoring_files
 from drydock.run.podman import engine_remarks, image_remarks
 from drydock.topology import planned_file, topology_keys
 from drydock.topology.plan_model import TopologyPlan
@@ -29,6 +31,8 @@ from drydock.topology.topology_file import HOST_AT_MOST, read_topology
 FORMATS = ("compose", "kubernetes", "disaggregatedset", "ansible", "slurm", "ranktable")
 """disaggregatedset: as kubernetes, with prefill and decode in one DisaggregatedSet."""
 _PODS = ("kubernetes", "disaggregatedset")
+MONITORING = "prometheus"
+"""The one format that starts nothing and is for every engine."""
 
 
 def write_plan(
@@ -46,6 +50,9 @@ def write_plan(
 
     `hosts`: recorded commands of each node, for ranktables. Raises InputError and DiskFullError.
     """
+    if kind == MONITORING:
+        files = render_monitoring_files(list_metric_targets(plan))
+        return folder.replace_rendered_files(output, kind, files, dry_run=dry_run)
     variant = planned_file.find_planned_variant(project, plan)
     has_verb = planned_file.is_own_image(project, verify_job.choose_asking_image(plan))
     files = render_plan(plan, variant, kind, hosts, has_verb=has_verb)
@@ -57,6 +64,13 @@ def write_plan(
     if not dry_run and kind in ("compose", "slurm"):
         topology_keys.ensure_secrets(output, topology_keys.list_secret_names(plan))
     return changed
+
+
+def list_metric_targets(plan: TopologyPlan) -> tuple[str, ...]:
+    """Return ADDRESS:PORT of every port with metrics: those of the APIs, and the status ports of all ranks."""
+    ranks = [rank for replica in plan.replicas for rank in replica.ranks]
+    ports = ((bracket_address(rank.address), rank.ports.get(name)) for rank in ranks for name in ("api", "status"))
+    return tuple(dict.fromkeys(f"{address}:{port}" for address, port in ports if port))
 
 
 def read_host_commands(hosts: Path, plan: TopologyPlan) -> dict[str, Commands]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import http.client
+import json
 import os
 import re
 import signal
@@ -201,6 +202,19 @@ def test_stacks_are_short_and_equal_threads_are_one() -> None:
     assert group_threads(dump)[3] == "9 threads:"
     assert group_threads("") == ()
     assert shorten_lines(["aaaa", "bbbb", "cccc"], 9) == ("aaaa", "bbbb", "… and 1 more lines")
+
+
+def test_each_start_has_a_line_of_json_with_the_hash_of_its_plan(run: Run) -> None:
+    servers = [run(), run(plan_env={"VLLM_X": "1"})]
+    lines = []
+    for server in servers:
+        server.until_ready()
+        (line,) = [line for line in server.said().splitlines() if line.startswith('{"drydock"')]
+        lines.append(json.loads(line)["drydock"])
+        assert f'plan="{lines[-1]["plan"]}"' in server.status("/metrics")[1]
+    assert {(line["event"], line["model"]) for line in lines} == {("start", "/no/such/model")}
+    assert lines[0]["plan"] != lines[1]["plan"]
+    assert all(re.fullmatch("[0-9a-f]{16}", line["plan"]) for line in lines)
 
 
 # --- a drain --------------------------------------------------------------------------------------------------------

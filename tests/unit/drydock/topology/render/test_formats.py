@@ -12,12 +12,16 @@ import pytest
 import yaml
 from pydantic import ValidationError
 
+from drydock.config.project_choice import DRYDOCK
 from drydock.core.errors import InputError
 from drydock.model.record import dump_record
 from drydock.run.container import name_of
+from drydock.run.monitoring import make_dashboard
 from drydock.topology.plan_model import Rank, Replica, TopologyPlan
-from drydock.topology.render import FORMATS, render_plan, slurm
+from drydock.topology.render import FORMATS, MONITORING, render_plan, slurm, write_plan
 from drydock.topology.render.parts import make_placed_ranks
+from entrypoints.serve.phases import State
+from entrypoints.serve.status import format_metrics
 from tests.support import topologies
 from tests.support.called_verbs import render_topology
 from tests.support.topologies import load_unsafe
@@ -437,3 +441,26 @@ def test_a_plan_that_is_none_is_an_error_with_its_key(tmp_path: Path, change: di
     file.write_text(json.dumps(dump_record(topologies.trio()) | change))
     with pytest.raises(InputError, match=problem):
         render_topology(file, FORMATS[0], tmp_path / "out")
+
+
+def test_the_rules_and_the_dashboard_name_metrics_that_the_status_port_has(tmp_path: Path) -> None:
+    plan = topologies.disaggregated(1, 1)
+    write_plan(DRYDOCK, plan, MONITORING, tmp_path, {})
+    texts = {path.name: path.read_text() for path in tmp_path.glob("[!.]*")}
+    info = dict.fromkeys(("variant", "vllm", "plan"), "x")
+    exported = set(re.findall(r"^(drydock_\w+)", format_metrics(State(), info, 3.0), re.MULTILINE))
+
+    assert sorted(texts) == ["drydock-dashboard.json", "drydock-rules.yaml", "prometheus.yaml"]
+    assert set(re.findall(r"\bdrydock_\w+", "".join(texts.values()))) <= exported
+    ranks = [rank for replica in plan.replicas for rank in replica.ranks]
+    targets = yaml.safe_load(texts["prometheus.yaml"])["scrape_configs"][0]["static_configs"][0]["targets"]
+    assert targets == [f"{rank.address}:{rank.ports[name]}" for rank in ranks for name in ("api", "status")]
+
+
+def test_a_dashboard_places_each_panel_once() -> None:
+    panels = make_dashboard()["panels"]
+    places = [panel["gridPos"] for panel in panels]
+    columns = [(place["x"] + x, place["y"]) for place in places for x in range(place["w"])]
+    assert len(columns) == len(set(columns))
+    assert max(x for x, _ in columns) < 24
+    assert len({panel["id"] for panel in panels}) == len(panels)
