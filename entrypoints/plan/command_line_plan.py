@@ -24,7 +24,7 @@ from entrypoints.model.template import own_template
 from entrypoints.plan.plan import make_serve_plan
 from entrypoints.plan.recipe_attempts import apply_recipe
 from entrypoints.plan.recipe_file import NOTHING, RECIPES_FILE, read_facts
-from entrypoints.request.access import read_keys
+from entrypoints.request.access import ADMIN_KEY_FILE, read_keys
 from entrypoints.request.arguments import Arguments
 from entrypoints.request.flags import (
     CHAT_TEMPLATE,
@@ -132,6 +132,8 @@ def _read_user_flags(arguments: Arguments, env: Env) -> UserFlags:
     user_flags = parse_user_flags(arguments.vllm, env, lists.option_strings(), intents)
     if arguments.key_file:
         access = access._replace(keys=read_keys(arguments.key_file))
+    if access.admin_key_file:
+        access = access._replace(admin_keys=read_keys(access.admin_key_file, ADMIN_KEY_FILE))
     return user_flags._replace(
         access=access,
         role=arguments.role,

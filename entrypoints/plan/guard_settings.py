@@ -15,7 +15,16 @@ from entrypoints.core.records import Notice, Value
 from entrypoints.core.units import MIB
 from entrypoints.decide.cpu.executor import PLUGIN, PYTHON_PATH
 from entrypoints.model.read import ModelFacts
-from entrypoints.request.access import ADMIN, ALLOWED_HOSTS, KEY_FILE, MOST, check_allowed_hosts, parse_keys
+from entrypoints.request.access import (
+    ADMIN,
+    ADMIN_KEY_FILE,
+    ADMIN_KEY_VARIABLE,
+    ALLOWED_HOSTS,
+    KEY_FILE,
+    MOST,
+    check_allowed_hosts,
+    parse_keys,
+)
 from entrypoints.request.flags import API_KEY, API_KEY_VARIABLE, MIDDLEWARE
 from entrypoints.request.vllm_flags import UserFlags, parse_count, remove_flag
 
@@ -100,12 +109,32 @@ def read_guard_settings(user_flags: UserFlags) -> dict[str, Value]:
         check_allowed_hosts(hosts)
     if user_flags.access.admin:
         values[ADMIN_VARIABLE] = Value("1", f"given as {ADMIN}")
+    if user_flags.access.admin_keys:
+        keys = "\n".join(user_flags.access.admin_keys)
+        values[ADMIN_KEY_VARIABLE] = Value(keys, f"read from {ADMIN_KEY_FILE}")
+    elif ADMIN_KEY_VARIABLE in user_flags.env:
+        parse_keys(user_flags.env[ADMIN_KEY_VARIABLE], ADMIN_KEY_VARIABLE)
     if MIDDLEWARE in user_flags.flags:
         user_middleware = user_flags.flags[MIDDLEWARE]
         values[MIDDLEWARE] = Value(
             f"{user_middleware.value}, {NAME}", f"given as {user_middleware.given}; requests come to drydock's first"
         )
     return values
+
+
+def check_admin_keys(user_flags: UserFlags, exported: Mapping[str, Value]) -> None:
+    """Raise USAGE for a key that is a client's and an administrator's, and for one that nothing would check."""
+    key_texts = {
+        name: str(exported[name].value) if name in exported else user_flags.env.get(name, "")
+        for name in (API_KEY_VARIABLE, ADMIN_KEY_VARIABLE)
+    }
+    clients, administrators = ({line.strip() for line in text.splitlines()} for text in key_texts.values())
+    if (clients & administrators) - {""}:
+        message = f"{ADMIN_KEY_FILE}: a key of it is also a key of clients, who would administer the server"
+        raise EntrypointError(USAGE, message, "make another one: openssl rand -hex 32")
+    if administrators - {""} and user_flags.known and MIDDLEWARE not in user_flags.known:
+        message = f"{ADMIN_KEY_FILE}: this image's vLLM has no {MIDDLEWARE}, by which drydock checks it"
+        raise EntrypointError(HOST, message, "use an image with a newer vLLM, or leave it out")
 
 
 def _python_path(user_flags: UserFlags, exported: Mapping[str, Value]) -> Value:

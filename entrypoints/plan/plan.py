@@ -229,6 +229,7 @@ def _read_request(
     flags, secret, exposed = guard_settings.read_api_key(user_flags)
     flags, unguarded = guard_settings.add_middleware(flags, keyed=bool(secret or flags.variable(API_KEY_VARIABLE)))
     stated = _command_line(flags) | guard_settings.read_guard_settings(flags) | parsers.read_tool_choice(flags)
+    guard_settings.check_admin_keys(flags, stated | secret)
     flags, recommended = apply_recommended(profile, facts, published, flags)
     decision_flags = apply_recipe(flags.recipe, with_own_settings(profile, flags))
     flags = decision_flags._replace(env=flags.env)

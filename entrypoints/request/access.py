@@ -12,9 +12,14 @@ from typing import NamedTuple
 from entrypoints.core.errors import USAGE, EntrypointError
 
 KEY_FILE, MOST, ADMIN = "--api-key-file", "--max-request-bytes", "--admin-endpoints"
+ADMIN_KEY_FILE, ADMIN_KEY_VARIABLE = "--admin-key-file", "DRYDOCK_ADMIN_KEY"
 ACCESS_FLAGS = {
     KEY_FILE: ("FILE", "Read the API keys that clients must send from a file, one a line"),
     MOST: ("BYTES", "Largest body of a request (default: 32M; for images, audio and video 256M)"),
+    ADMIN_KEY_FILE: (
+        "FILE",
+        "Read the keys that alone open what administers the server, one a line",
+    ),
     ADMIN: ("", "Answer what administers the server, such as /pause and /update_weights"),
 }
 """Flag → the name of its value, and its help text."""
@@ -36,11 +41,14 @@ class Access(NamedTuple):
     most: str = ""
     """Bytes, as written."""
     admin: bool = False
+    admin_key_file: str = ""
+    admin_keys: tuple[str, ...] = ()
+    """Of --admin-key-file."""
 
 
 def parse_access(values: Mapping[str, str]) -> Access:
     """Return what drydock's flags say, without the keys, which are in a file."""
-    return Access((), values.get(MOST, ""), ADMIN in values)
+    return Access((), values.get(MOST, ""), ADMIN in values, values.get(ADMIN_KEY_FILE, ""))
 
 
 def check_allowed_hosts(text: str) -> None:
@@ -64,18 +72,18 @@ def parse_keys(text: str, place: str) -> tuple[str, ...]:
     return keys
 
 
-def read_keys(path: str) -> tuple[str, ...]:
-    """Return the keys of --api-key-file. Raises USAGE."""
+def read_keys(path: str, flag: str = KEY_FILE) -> tuple[str, ...]:
+    """Return the keys of a file. Raises USAGE."""
     import os
 
     from entrypoints.core.folders import read_bounded
 
     try:
-        keys = parse_keys(read_bounded(path, _KEY_FILE_AT_MOST).decode("ascii"), f"{KEY_FILE} {path}")
+        keys = parse_keys(read_bounded(path, _KEY_FILE_AT_MOST).decode("ascii"), f"{flag} {path}")
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "not ASCII text"
         hint = f"mount a file with one key a line that uid {os.getuid()} can read"
-        raise EntrypointError(USAGE, f"{KEY_FILE} {path}: {reason}", hint) from error
+        raise EntrypointError(USAGE, f"{flag} {path}: {reason}", hint) from error
     if any(" " in key for key in keys):
-        raise EntrypointError(USAGE, f"{KEY_FILE} {path}: a line has a space in it", "write one key a line")
+        raise EntrypointError(USAGE, f"{flag} {path}: a line has a space in it", "write one key a line")
     return keys

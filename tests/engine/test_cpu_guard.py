@@ -8,7 +8,7 @@ import re
 import socket
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -20,6 +20,7 @@ from drydock.build import build
 from drydock.core.paths import ROOT
 from drydock.prove import demo
 from entrypoints.core.errors import USAGE
+from tests.support.waiting import wait_until
 
 KEY = "sk-first"
 LIMIT = 4 << 30
@@ -49,11 +50,11 @@ def locked(built: build.Built, model: Path) -> Iterator[Container]:
         yield container
 
 
-def ask(container: Container, method: str, path: str, key: str = "") -> int:
+def ask(container: Container, method: str, path: str, key: str = "", body: Mapping[str, str] = {}) -> int:
     place = urlsplit(demo.find_port_url(container, demo.API_PORT, "/"))
     connection = http.client.HTTPConnection(str(place.hostname), place.port, timeout=60)
     headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {key}"} if key else {})
-    connection.request(method, path, b"{}" if method == "POST" else None, headers)
+    connection.request(method, path, json.dumps(body) if method == "POST" else None, headers)
     return connection.getresponse().status
 
 
@@ -73,6 +74,30 @@ def test_every_route_of_the_real_vllm(locked: Container) -> None:
             table.append(f"{method} {route} | {without} | {wrong} | {right}")
     assert len(table) > 50
     sys.stdout.write("\n".join((*table, "")))
+
+
+def test_a_change_of_the_key_loses_no_request(locked: Container) -> None:
+    """Clients move from the first key to the second one while they ask."""
+    keys, statuses, over = [KEY], list[int](), threading.Event()
+
+    def ask_on() -> None:
+        while not over.is_set():
+            statuses.append(ask(locked, "POST", "/tokenize", keys[-1], {"model": "smollm2", "prompt": "one, two"}))
+
+    clients = [threading.Thread(target=ask_on) for _ in range(4)]
+    for client in clients:
+        client.start()
+    wait_until(lambda: len(statuses) > 20, "requests with the old key")
+    keys.append("sk-second")
+    before = len(statuses)
+    wait_until(lambda: len(statuses) > before + 20, "requests with the new key")
+    over.set()
+    for client in clients:
+        client.join()
+
+    lost = len(statuses) - statuses.count(200)
+    sys.stdout.write(f"key rotation: {len(statuses)} requests, {lost} lost\n")
+    assert lost == 0, statuses
 
 
 @pytest.mark.parametrize("chunked", [True, False])

@@ -14,7 +14,7 @@ import hmac
 import json
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,8 @@ from .draining import App, Message, Receive, Refusals, Send, send_refusal
 
 KEYS = "VLLM_API_KEY"
 """The keys of clients, one a line. vLLM takes the variable's whole text for one key, and gets it so."""
+ADMIN_KEYS = "DRYDOCK_ADMIN_KEY"
+"""The keys of administrators, one a line. With one, nothing else administers the server."""
 MOST = "DRYDOCK_MAX_REQUEST_BYTES"
 ADMIN = "DRYDOCK_ADMIN_ENDPOINTS"
 HOSTS = "DRYDOCK_ALLOWED_HOSTS"
@@ -30,7 +32,10 @@ too, if its own name leads to 127.0.0.1 (DNS rebinding); the browser then sends 
 
 ROUTES: Mapping[str, list[str]] = json.loads((Path(__file__).parent / "routes.json").read_text())
 PUBLIC = frozenset(ROUTES["public"])
-SERVED = re.compile("|".join(re.sub(r"\\{\w+\\}", "[^/]+", re.escape(path)) for path in ROUTES["serving"]))
+SERVED, ADMINISTERED = (
+    re.compile("|".join(re.sub(r"\\{\w+\\}", "[^/]+", re.escape(path)) for path in ROUTES[kind]))
+    for kind in ("serving", "admin")
+)
 LOOPBACK = frozenset({"localhost", "127.0.0.1", "[::1]"})
 HOST = re.compile(r"(\[[0-9a-f:.]+\]|[^][:@/]+?)\.?(?::[0-9]*)?")
 """Name and port (RFC 9112, 3.2). A final dot names the same host. The port may be that of a proxy or a tunnel."""
@@ -38,7 +43,7 @@ HOST = re.compile(r"(\[[0-9a-f:.]+\]|[^][:@/]+?)\.?(?::[0-9]*)?")
 UNAUTHORIZED = (401, "Unauthorized", "send the server's key as Authorization: Bearer KEY")
 MISDIRECTED = (421, "MisdirectedRequest", "without a key, Host must name this server; DRYDOCK_ALLOWED_HOSTS adds names")
 """RFC 9110, 7.4."""
-CLOSED = (404, "NotFound", "not found; what administers the server answers only with --admin-endpoints")
+CLOSED = (404, "NotFound", "not found; what administers the server answers only to the key of --admin-key-file")
 TOO_LARGE = (413, "PayloadTooLarge", "the body has more bytes than --max-request-bytes")
 POLICY, MESSAGE_TOO_BIG = 1008, 1009
 """Codes of RFC 6455, 7.4.1, with which a websocket is closed."""
@@ -47,12 +52,17 @@ Scope = dict[str, Any]
 
 
 class Guard:
-    """ASGI middleware: 401 without a key, 421 for another name, 404 for administration, 413 for a large body."""
+    """ASGI middleware: 401 without a key, 421 for another name, 404 for administration, 413 for a large body.
+
+    Administration is open to a key of administrators only, or with --admin-endpoints and without such keys to all.
+    """
 
     def __init__(self, app: App) -> None:
         self._app = Refusals(app)
         self._whole = os.environ.get(KEYS, "").encode()
-        self._keys = [_hash_key(line.strip()) for line in self._whole.splitlines() if line.strip()]
+        self._keys = _hash_keys(self._whole)
+        admin_text = os.environ.get(ADMIN_KEYS, "").encode()
+        self._has_administrators, self._admin_keys = bool(admin_text), _hash_keys(admin_text)
         self._most = int(os.environ[MOST])
         self._admin = os.environ.get(ADMIN) == "1"
         names = None if self._whole else os.environ.get(HOSTS)
@@ -63,33 +73,38 @@ class Guard:
         if scope["type"] not in ("http", "websocket"):
             await self._app(scope, receive, send)
             return
-        path = route_path(scope)
-        if not (_is_public(scope, path) or _is_preflight(scope) or self._admits(scope)):
+        path, key_digest = route_path(scope), _read_key(scope)
+        is_admin = _matches(key_digest, self._admin_keys)
+        if not (_is_public(scope, path) or _is_preflight(scope) or self._admits(scope, key_digest, is_admin=is_admin)):
             await _refuse_request(scope, send, *UNAUTHORIZED)
         elif not (_is_public(scope, path) or self._is_meant(scope)):
             await _refuse_request(scope, send, *MISDIRECTED)
-        elif not (self._admin or path in PUBLIC or SERVED.fullmatch(path)):
+        elif not (path in PUBLIC or SERVED.fullmatch(path) or self._opens(path, is_admin=is_admin)):
             await _refuse_request(scope, send, *CLOSED)
         elif _read_content_length(scope) > self._most:
             await _refuse_request(scope, send, *TOO_LARGE)
         else:
             await self._pass_on(scope, receive, send)
 
-    def _admits(self, scope: Scope) -> bool:
+    def _admits(self, scope: Scope, key_digest: bytes, *, is_admin: bool) -> bool:
         """Tell whether a request has one of the keys, and give vLLM the text that its own check expects."""
-        if not self._whole:
-            return True
-        values = [value for name, value in scope["headers"] if name == b"authorization"]
-        scheme, _, key = values[0].partition(b" ") if len(values) == 1 else (b"", b"", b"")
-        key_digest = _hash_key(key)
-        matches = sum(
-            hmac.compare_digest(key_digest, known_digest) for known_digest in self._keys
-        )  # all of them: no key is found sooner
-        if scheme.lower() != b"bearer" or not matches:
+        is_client = _matches(key_digest, self._keys)
+        if not (is_client or is_admin or not self._whole):
             return False
-        other_headers = [header for header in scope["headers"] if header[0] != b"authorization"]
-        scope["headers"] = [*other_headers, (b"authorization", b"Bearer " + self._whole)]
+        if self._whole or is_admin:  # a key of an administrator goes no further
+            other_headers = [header for header in scope["headers"] if header[0] != b"authorization"]
+            own = [(b"authorization", b"Bearer " + self._whole)] if self._whole else []
+            scope["headers"] = [*other_headers, *own]
         return True
+
+    def _opens(self, path: str, *, is_admin: bool) -> bool:
+        """Tell whether a route that serves no client is open: to everyone who is let in, or to administrators only.
+
+        With keys of administrators they reach what administers the server, and with --admin-endpoints every other path.
+        """
+        if self._has_administrators:
+            return is_admin and (self._admin or ADMINISTERED.fullmatch(path) is not None)
+        return self._admin
 
     def _is_meant(self, scope: Scope) -> bool:
         """Tell whether a request names this server: as allowed, or by the address at which it arrived here.
@@ -173,6 +188,23 @@ def _read_content_length(scope: Scope) -> int:
     """Return the bytes of the body that the headers promise; 0 if they do not tell."""
     values = [value for name, value in scope["headers"] if name == b"content-length"]
     return max((int(value) for value in values if value.isdigit() and len(value) < len(str(1 << 64))), default=0)
+
+
+def _read_key(scope: Scope) -> bytes:
+    """Return what is compared of a request's key; of no key for another scheme, no header, or several."""
+    values = [value for name, value in scope["headers"] if name == b"authorization"]
+    scheme, _, key = values[0].partition(b" ") if len(values) == 1 else (b"", b"", b"")
+    return _hash_key(key) if scheme.lower() == b"bearer" and key else b""
+
+
+def _matches(key_digest: bytes, known_digests: Sequence[bytes]) -> bool:
+    """Tell whether a key is one of those that are known; all of them are compared, so that none is found sooner."""
+    return sum(hmac.compare_digest(key_digest, known_digest) for known_digest in known_digests) > 0
+
+
+def _hash_keys(text: bytes) -> list[bytes]:
+    """Return what is compared of keys, one a line."""
+    return [_hash_key(line.strip()) for line in text.splitlines() if line.strip()]
 
 
 def _hash_key(key: bytes) -> bytes:

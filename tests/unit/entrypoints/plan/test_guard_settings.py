@@ -13,7 +13,7 @@ from entrypoints.decide.cpu.executor import PLUGIN, PYTHON_PATH
 from entrypoints.model.read import ModelFacts
 from entrypoints.plan import guard_settings, plan_text
 from entrypoints.plan.plan import make_serve_plan
-from entrypoints.request.access import ALLOWED_HOSTS, Access
+from entrypoints.request.access import ADMIN_KEY_VARIABLE, ALLOWED_HOSTS, Access
 from entrypoints.request.flags import MIDDLEWARE
 from entrypoints.request.vllm_flags import parse_user_flags
 from tests.support.hosts.host_models import SMOLLM2
@@ -51,6 +51,7 @@ def test_the_name_that_vllm_gets_is_that_of_the_class() -> None:
     assert f'"{guard_settings.MOST_VARIABLE}"' in source
     assert f'"{guard_settings.ADMIN_VARIABLE}"' in source
     assert f'"{ALLOWED_HOSTS}"' in source
+    assert f'"{ADMIN_KEY_VARIABLE}"' in source
 
 
 @pytest.mark.parametrize(
@@ -181,3 +182,36 @@ def test_what_no_host_header_has_is_refused_and_no_name_is_not_every_name(names:
     with pytest.raises(EntrypointError, match=ALLOWED_HOSTS) as caught:
         plan(DRYDOCK_ALLOWED_HOSTS=names)
     assert caught.value.code == USAGE
+
+
+def test_the_keys_of_administrators_come_from_a_file_or_the_variable_and_are_not_shown() -> None:
+    access = Access(keys=("sk-1",), admin_keys=("adm-1", "adm-2"))
+    serve_plan = plan(access=access)
+    assert serve_plan.env[ADMIN_KEY_VARIABLE] == "adm-1\nadm-2"
+    assert "adm-1" not in plan_text.format_plan_text(serve_plan)
+    assert ADMIN_KEY_VARIABLE not in plan(**{ADMIN_KEY_VARIABLE: "adm-1"}).env  # it is inherited
+
+
+@pytest.mark.parametrize(
+    ("access", "variables", "words"),
+    [
+        (Access(keys=("sk-1", "same"), admin_keys=("same",)), {}, "also a key of clients"),
+        (Access(admin_keys=("same",)), {KEY: "same"}, "also a key of clients"),
+        (NOTHING, {KEY: "a\nsame", ADMIN_KEY_VARIABLE: "same"}, "also a key of clients"),
+        (NOTHING, {ADMIN_KEY_VARIABLE: ""}, "DRYDOCK_ADMIN_KEY: found no key"),
+        (NOTHING, {ADMIN_KEY_VARIABLE: " \n"}, "DRYDOCK_ADMIN_KEY: found no key"),
+    ],
+)
+def test_a_key_of_administrators_that_is_none_or_a_clients_is_refused(
+    access: Access, variables: dict[str, str], words: str
+) -> None:
+    with pytest.raises(EntrypointError, match=words) as caught:
+        plan(access=access, **variables)
+    assert caught.value.code == USAGE
+    assert "same" not in str(caught.value)
+
+
+def test_a_vllm_without_middleware_refuses_the_keys_of_administrators() -> None:
+    with pytest.raises(EntrypointError, match="this image's vLLM has no --middleware") as caught:
+        plan(access=Access(admin_keys=("adm-1",)), option_strings=("--model", "--dtype"))
+    assert caught.value.code == HOST

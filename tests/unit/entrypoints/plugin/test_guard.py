@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from drydock.core.paths import ROOT
 from entrypoints.plan.guard_settings import ADMIN_VARIABLE, MOST_VARIABLE
-from entrypoints.request.access import ALLOWED_HOSTS
+from entrypoints.request.access import ADMIN_KEY_VARIABLE, ALLOWED_HOSTS
 
 PLUGIN = ROOT / "entrypoints" / "plugin"
 KEYS = ("sk-one", "sk-two")
@@ -74,6 +74,7 @@ class Request(NamedTuple):
     root: str = ""
     keys: tuple[str, ...] = KEYS
     admin: str = "0"
+    admin_keys: str | None = None
     names: str | None = None
     server: tuple[str, int | None] | None = ("172.17.0.2", 8000)
     """The address at which it arrived; a Unix socket's path, without a port."""
@@ -88,6 +89,8 @@ class Asked:
             patch.setenv("VLLM_API_KEY", "\n".join(request.keys))
             patch.setenv(MOST_VARIABLE, str(MOST))
             patch.setenv(ADMIN_VARIABLE, request.admin)
+            if request.admin_keys is not None:
+                patch.setenv(ADMIN_KEY_VARIABLE, request.admin_keys)
             if request.names is not None:
                 patch.setenv(ALLOWED_HOSTS, request.names)
             middleware = guard.Guard(self.app)
@@ -363,3 +366,84 @@ def test_a_message_that_is_too_large_closes_its_websocket(ask: Ask, message: dic
     response = ask("/v1/realtime", BEARER, kind="websocket", parts=({"text": "a"}, message, {"text": "a"}))
     assert response.sent == [{"type": "websocket.accept"}, {"type": "websocket.close", "code": 1009}]
     assert (response.app.read, response.asked_for) == (1, 2)
+
+
+# --- the key of an administrator ------------------------------------------------------------------------------------
+
+ADMIN_KEYS = "adm-one\nadm-two"
+AS_ADMIN: Headers = ((b"authorization", b"Bearer adm-two"),)
+
+
+@pytest.mark.parametrize("keys", [KEYS, ()], ids=["clients have keys", "clients have none"])
+def test_only_a_key_of_administrators_reaches_what_administers(ask: Ask, keys: tuple[str, ...]) -> None:
+    nobody: Headers = ()
+    wrong: Headers = ((b"authorization", b"Bearer adm-on"),)
+    for route in sorted(ROUTES["admin"]):
+        path = concrete(route)
+        answers = [
+            ask(path, headers, keys=keys, admin=admin, admin_keys=ADMIN_KEYS).status
+            for admin in ("0", "1")
+            for headers in (nobody, wrong, BEARER, AS_ADMIN)
+        ]
+        refused = 401 if keys else 404
+        assert answers == [refused, refused, 404, 200] * 2, route
+
+
+def test_a_key_of_administrators_is_a_clients_too_and_goes_no_further(ask: Ask) -> None:
+    with_keys = ask("/v1/completions", AS_ADMIN, admin_keys=ADMIN_KEYS)
+    without = ask("/v1/completions", AS_ADMIN, keys=(), admin_keys=ADMIN_KEYS)
+    assert with_keys.app.scope is not None
+    assert without.app.scope is not None
+    assert with_keys.app.scope["headers"] == [(b"authorization", b"Bearer sk-one\nsk-two")]
+    assert without.app.scope["headers"] == []
+
+
+def test_a_path_that_no_list_has_needs_both_switches(ask: Ask) -> None:
+    paths = ("/of_a_plugin", "//sleep", "/sleep/", "/SLEEP", "/v1/../sleep", "/%73leep", "/sleep;x", "/sleep\n")
+    for path in paths:
+        assert ask(path, AS_ADMIN, admin_keys=ADMIN_KEYS).status == 404, path
+        assert ask(path, AS_ADMIN, admin="1", admin_keys=ADMIN_KEYS).status == 200, path
+        assert ask(path, BEARER, admin="1", admin_keys=ADMIN_KEYS).status == 404, path
+
+
+@given(spelling=SPELLINGS, route=st.sampled_from(sorted(ROUTES["admin"])), data=st.data())
+def test_no_spelling_lets_a_client_administer(ask: Ask, spelling: str, route: str, data: st.DataObject) -> None:
+    path = spelling.format(concrete(route)[1:])
+    root = data.draw(st.sampled_from(("", "/root", "/root/", "/health", "/sleep")))
+    method = data.draw(st.sampled_from(("GET", "HEAD", "POST", "PUT", "OPTIONS", "TRACE", "get")))
+    admin = data.draw(st.sampled_from(("0", "1")))
+    response = ask(path, BEARER, method=method, root=root, admin=admin, admin_keys=ADMIN_KEYS)
+    routed = path[len(root) :] if root and path.startswith(root + "/") else path
+    serves = routed in PUBLIC or any(concrete(known) == routed for known in ROUTES["serving"])
+    assert (response.status, response.app.scope is None) == ((200, False) if serves else (404, True))
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        (b"Bearer adm-one", b"Bearer adm-one"),
+        (b"Bearer sk-one", b"Bearer adm-one"),
+        (b"Basic adm-one",),
+        (b"Bearer adm-one ",),
+        (b"Bearer adm-one\nadm-two",),
+        (b"Bearer adm-one,Bearer sk-one",),
+        (b"Bearer",),
+        (b"Bearer ",),
+        (b"",),
+    ],
+)
+def test_a_header_that_is_none_administers_nothing(ask: Ask, values: tuple[bytes, ...]) -> None:
+    headers = tuple((b"authorization", value) for value in values)
+    assert ask("/sleep", headers, admin_keys=ADMIN_KEYS).status == 401
+    assert ask("/sleep", headers, keys=(), admin_keys=ADMIN_KEYS).status == 404
+
+
+def test_a_variable_without_an_administrators_key_closes_all(ask: Ask) -> None:
+    assert ask("/sleep", BEARER, admin="1", admin_keys="\n").status == 404
+    assert ask("/sleep", ((b"authorization", b"Bearer "),), admin="1", admin_keys="\n").status == 401
+
+
+def test_a_websocket_that_administers_needs_the_key_too(ask: Ask) -> None:
+    for headers, sent in ((BEARER, "websocket.close"), (AS_ADMIN, "websocket.accept")):
+        asked = ask("/sleep", headers, kind="websocket", parts=(), admin_keys=ADMIN_KEYS)
+        assert asked.sent[0]["type"] == sent
