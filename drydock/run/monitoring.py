@@ -235,6 +235,8 @@ def _place_panel(number: int, width: int) -> dict[str, int]:
     return {"x": column * _WIDTH, "y": row * _HEIGHT, "w": width, "h": _HEIGHT}
 
 
+DATA: dict[str, Callable[[], dict[str, Any]]] = {"prometheus": make_alert_rules, "grafana": make_dashboard}
+"""Format of `run` → the function that returns it as data, for --json."""
 WRITERS: dict[str, Callable[[], str]] = {
     "prometheus": lambda: write_yaml(make_alert_rules()),
     "grafana": lambda: format_json(make_dashboard()),

@@ -5,9 +5,9 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Literal
 
-from drydock.cli.task_helpers import after_dashes, here, words_of
+from drydock.cli.task_helpers import after_dashes, here, words_of, write_result
 from drydock.cli.verb import Verb
-from drydock.core.console import log, write_output
+from drydock.core.console import log
 from drydock.core.errors import InputError
 from drydock.core.project import Project
 from drydock.model.shared_options import RowOrAutoOption
@@ -90,7 +90,8 @@ def run_container(options: RunOptions) -> None:
     from drydock.run.needed_image import Building
 
     if options.format in monitoring.WRITERS:
-        write_output(monitoring.WRITERS[options.format]())
+        data = monitoring.DATA[options.format]()
+        write_result(data, monitoring.WRITERS[options.format](), json=options.json)
         return
     project, request = here(), _make_request(options)
     machine = Building(project) if options.stand_ins or options.target == auto.AUTO else Here(project)
