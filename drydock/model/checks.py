@@ -147,7 +147,7 @@ class Check(Condition):
         return self
 
 
-Topic = Literal["container", "rendered", "one-host", "clients", "unconfirmed", "tight", "figure"]
+Topic = Literal["container", "asker", "rendered", "one-host", "clients", "unconfirmed", "tight", "figure"]
 
 
 class KnownFinding(Record):
@@ -161,9 +161,10 @@ class KnownFinding(Record):
     """Who can change it."""
     about: tuple[Topic, ...] = Field(
         default=(),
-        description="Optional: container (the container and its network, not the plan), rendered (what every rendered "
-        "container has), one-host (what a plan of one host cannot know of several), clients (who may ask the server), "
-        "unconfirmed (no list of vLLM's confirms the plan), tight (the model nearly does not fit), figure (a "
+        description="Optional: container (the container and its network, not the plan), asker (the container, the "
+        "cache or the network in which someone happens to ask: told last, and no headline), rendered (what every "
+        "rendered container has), one-host (what a plan of one host cannot know of several), clients (who may ask the "
+        "server), unconfirmed (no list of vLLM's confirms the plan), tight (the model nearly does not fit), figure (a "
         "measurement, told even if nothing is wrong).",
     )
     text: Template = Field(description="Required: what is the matter, one or two sentences.")

@@ -32,6 +32,7 @@ from drydock.model.variant import Variant
 from drydock.run import auto, entrypoint
 from drydock.topology.init import find_hosts
 from drydock.topology.topology_arguments import describe_split, read_flag_number
+from entrypoints.checks.findings import ASKER_FACTS
 from entrypoints.core.parse import format_id_list
 from entrypoints.core.text import format_count
 
@@ -188,8 +189,16 @@ def _size_machine(project: Project, machine: Recorded, words: Sequence[str]) -> 
     empty = empty._replace(
         device_count=len(facts["devices"]), memory=memory, in_use=find_devices_in_use(facts["devices"])
     )
-    fewest = find_fewest_hosts(empty, ask, machine.variant.findings)
-    return fewest._replace(larger=_find_larger(fewest, ask, machine.variant.findings)) if fewest.hosts else fewest
+    asides = list_asides(machine.variant)
+    fewest = find_fewest_hosts(empty, ask, machine.variant.findings, asides)
+    return fewest._replace(larger=_find_larger(fewest, ask, asides)) if fewest.hosts else fewest
+
+
+def list_asides(variant: Variant) -> frozenset[str]:
+    """Return the ids of findings that say nothing of a kind of machine: of clients, and of the container that asks."""
+    findings = variant.findings
+    of_start = {check.id for check in variant.checks if check.fact.startswith(ASKER_FACTS)}
+    return list_findings_about(findings, "clients") | list_findings_about(findings, "asker") | of_start
 
 
 def find_devices_in_use(devices: Iterable[Mapping[str, Any]]) -> tuple[int, ...]:
@@ -197,11 +206,12 @@ def find_devices_in_use(devices: Iterable[Mapping[str, Any]]) -> tuple[int, ...]
     return tuple(device["number"] for device in devices if device["busy"] or device["health"].lower() not in ("", "ok"))
 
 
-def find_fewest_hosts(empty: Capacity, ask: Ask, findings: Findings) -> Capacity:
+def find_fewest_hosts(empty: Capacity, ask: Ask, findings: Findings, asides: Collection[str] = ()) -> Capacity:
     """Return how the fewest of equal machines serve a model; `empty` names them. Raises InputError.
 
-    `findings`: the variant's. A plan that no list confirms does not do: who buys hardware for it needs more than that.
-    One that nearly does not fit does only if no more machines help.
+    `findings`: the variant's; `asides` are ids of those that are no machine's worst. A plan that no list confirms does
+    not do: who buys hardware for it needs more than that. One that nearly does not fit does only if no more machines
+    help.
     """
     because, is_too_small, tight = "", False, None
     unconfirmed, tight_ids = list_findings_about(findings, "unconfirmed"), list_findings_about(findings, "tight")
@@ -219,7 +229,7 @@ def find_fewest_hosts(empty: Capacity, ask: Ask, findings: Findings) -> Capacity
             doubt = next((finding for finding in plan["findings"] if finding["id"] in unconfirmed), None)
             if doubt:
                 return empty._replace(because=f"{doubt['found']}: {doubt['text']}")
-            capacity = _make_capacity(empty, plan, count, list_findings_about(findings, "clients"))
+            capacity = _make_capacity(empty, plan, count, asides)
             if tight_ids.isdisjoint(finding["id"] for finding in plan["findings"]):
                 return capacity
             tight = tight or capacity
@@ -230,7 +240,7 @@ def _name_hosts(count: int) -> tuple[str, ...]:
     return ("--nnodes", str(count), "--node-rank", "0", "--master-addr", _ADDRESS) if count > 1 else ()
 
 
-def _find_larger(fewest: Capacity, ask: Ask, findings: Findings) -> str:
+def _find_larger(fewest: Capacity, ask: Ask, asides: Collection[str]) -> str:
     """Return the next larger choice: further servers on devices that no split uses, else twice the machines."""
     if fewest.requests_limit == SPLIT and fewest.servers > 1:
         return f"{fewest.servers} servers, {fewest.servers * fewest.requests:,}"
@@ -241,12 +251,12 @@ def _find_larger(fewest: Capacity, ask: Ask, findings: Findings) -> str:
         plan = ask(_name_hosts(count))
     except (HostError, InputError):  # the image serves on one host only: another server, behind a router
         return f"{count} servers, {2 * fewest.requests:,}" if fewest.requests else ""
-    larger = _make_capacity(fewest, plan, count, list_findings_about(findings, "clients"))
+    larger = _make_capacity(fewest, plan, count, asides)
     return f"{count} x {larger.split}, {larger.requests or '?':,}"
 
 
-def _make_capacity(empty: Capacity, plan: Mapping[str, Any], hosts: int, of_clients: Collection[str]) -> Capacity:
-    """Return how `hosts` machines serve by this plan. That a server has no key says nothing of a machine."""
+def _make_capacity(empty: Capacity, plan: Mapping[str, Any], hosts: int, asides: Collection[str]) -> Capacity:
+    """Return how `hosts` machines serve by this plan; of its findings, `asides` say nothing of a machine."""
     argv, uses = plan["argv"], plan["uses"]
     engines = read_flag_number(argv, _ENGINES)
     length, tokens = (uses[0]["length"], uses[0]["tokens"]) if uses else (0, 0)
@@ -255,9 +265,7 @@ def _make_capacity(empty: Capacity, plan: Mapping[str, Any], hosts: int, of_clie
     serving = len({use["number"] for use in uses})
     servers = empty.device_count // serving if hosts == 1 and 0 < serving < empty.device_count else 1
     wrong = [
-        finding
-        for finding in plan["findings"]
-        if finding["severity"] in _SEVERITIES and finding["id"] not in of_clients
+        finding for finding in plan["findings"] if finding["severity"] in _SEVERITIES and finding["id"] not in asides
     ]
     worst = min(wrong, key=lambda finding: _SEVERITIES.index(finding["severity"]), default=None)
     reasons = {reason["setting"]: reason["because"] for reason in plan["reasons"]}

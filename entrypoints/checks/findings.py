@@ -6,7 +6,7 @@ from several facts (facts/derived.py).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from types import MappingProxyType
 from typing import Any
 
@@ -313,9 +313,31 @@ def summarize_findings(findings: Iterable[Finding]) -> str:
     return ", ".join(f"{number[severity]} {severity}" for severity in SEVERITIES if severity in number) or "no findings"
 
 
-def sort_worst_first(findings: Iterable[Finding]) -> list[Finding]:
-    """Sort findings by severity, then those first that stop a server; the others keep their order."""
-    return sorted(findings, key=lambda finding: (SEVERITIES.index(finding.severity), not finding.stops))
+def sort_worst_first(findings: Iterable[Finding], last: Collection[str] = ()) -> list[Finding]:
+    """Sort findings by severity, then those first that stop a server; the others keep their order.
+
+    Those with an id in `last` come after all others.
+    """
+    return sorted(
+        findings, key=lambda finding: (finding.id in last, SEVERITIES.index(finding.severity), not finding.stops)
+    )
+
+
+ASKER_FACTS = (
+    *("capabilities", "limits.", "mounts.", "derived.cache_free_gib", "derived.memlock_mib", "derived.mempolicy"),
+    *("derived.nofile", "derived.pids", "derived.shm_gib"),
+)
+"""Beginnings of the names of facts about the container in which someone asks: another start of it changes them."""
+
+
+def list_asker_ids(profile: Mapping[str, Any]) -> frozenset[str]:
+    """Return the ids of findings about the container, cache or network in which someone asks, or about its clients.
+
+    They say nothing of the machine, and `run` starts a container otherwise: they are told last, and are no headline.
+    """
+    finding_texts = profile.get("findings") or {}
+    known = {number for number, texts in finding_texts.items() if {"asker", "clients"} & {*texts.get("about", ())}}
+    return frozenset(known | {check["id"] for check in profile["checks"] if check["fact"].startswith(ASKER_FACTS)})
 
 
 def format_findings(findings: Iterable[Finding], words: Words = IN_ENGLISH) -> str:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from entrypoints.checks.findings import (
@@ -63,14 +63,15 @@ def look_at_output(env: Mapping[str, str], words: Words = IN_ENGLISH) -> Look:
     return Look(size.columns, size.lines, coloured, words)
 
 
-def format_check_report(findings: Sequence[Finding], variant: str, only: Sequence[str], where: Look) -> str:
-    """Return the findings of these severities, or else all but PASS, with a summary of all.
+def format_check_report(
+    findings: Sequence[Finding], variant: str, only: Sequence[str], where: Look, last: Collection[str] = ()
+) -> str:
+    """Return the findings of these severities, or else all but PASS, with a summary of all; ids in `last` come last.
 
     The text is printable; the only escapes in it are its own colours.
     """
-    shown_findings = sort_worst_first(
-        finding for finding in findings if (finding.severity in only if only else finding.severity != PASS)
-    )
+    chosen = (finding for finding in findings if (finding.severity in only if only else finding.severity != PASS))
+    shown_findings = sort_worst_first(chosen, last)
     body = [line for finding in shown_findings for line in _format_report_lines(finding, where)]
     total = _format_summary(findings, variant, where)
     top = [total, ""] if len(body) > where.height else []

@@ -5,7 +5,7 @@ The answer comes first: what is served how, and the worst finding. The parts bel
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from html import escape
 from shlex import join
 
@@ -31,8 +31,11 @@ _OPEN = ("FAIL", "WARN", "UNKNOWN")
 """Findings that need attention; the others can be opened."""
 
 
-def render_plan_page(variant: str, facts: Facts, plan: ServePlan) -> str:
-    """Return the page of a plan: the answer, machine, memory, command with its reasons, and findings."""
+def render_plan_page(variant: str, facts: Facts, plan: ServePlan, last: Collection[str] = ()) -> str:
+    """Return the page of a plan: the answer, machine, memory, command with its reasons, and findings.
+
+    Findings with an id in `last` come after all others, and are not in the answer.
+    """
     redacted_plan = redact_plan(plan)
     settings = settings_of(redacted_plan)
     tensor = int(settings.get(TENSOR) or 1)
@@ -54,14 +57,16 @@ def render_plan_page(variant: str, facts: Facts, plan: ServePlan) -> str:
             + words
             + "".join(map(_render_rank, other_ranks)),
         ),
-        render_section("Findings", _render_findings(redacted_plan.findings)),
+        render_section("Findings", _render_findings(redacted_plan.findings, last)),
     )
-    answer = (*_list_answer_figures(redacted_plan, settings, tensor), _make_worst_figure(redacted_plan.findings))
+    answer = (*_list_answer_figures(redacted_plan, settings, tensor), _make_worst_figure(redacted_plan.findings, last))
     return render_page("Plan for", redacted_plan.model, (*_describe_host(variant, facts), *group), answer, sections)
 
 
-def render_refusal_page(variant: str, facts: Facts, error: EntrypointError, findings: Iterable[Finding]) -> str:
-    """Return the page of a model that does not fit: why, what would fit, machine and findings.
+def render_refusal_page(
+    variant: str, facts: Facts, error: EntrypointError, findings: Iterable[Finding], last: Collection[str] = ()
+) -> str:
+    """Return the page of a model that does not fit: why, what would fit, machine and findings, as in a plan's.
 
     Such an error begins with the model's name.
     """
@@ -69,16 +74,15 @@ def render_refusal_page(variant: str, facts: Facts, error: EntrypointError, find
     model, _, because = redact_text(error.message).partition(": ")
     why = Figure("Does not fit", because, "fail")
     helps = (Figure("What helps", redact_text(error.hint)),) if error.hint else ()
-    sections = (*_render_pictures(facts, (), 1), render_section("Findings", _render_findings(all_findings)))
-    return render_page(
-        "Plan for", model, _describe_host(variant, facts), (why, *helps, _make_worst_figure(all_findings)), sections
-    )
+    sections = (*_render_pictures(facts, (), 1), render_section("Findings", _render_findings(all_findings, last)))
+    answer = (why, *helps, _make_worst_figure(all_findings, last))
+    return render_page("Plan for", model, _describe_host(variant, facts), answer, sections)
 
 
-def render_check_page(variant: str, facts: Facts, findings: Iterable[Finding]) -> str:
-    """Return the page of a check: findings, and the machine."""
-    all_findings = tuple(findings)
-    sections = (render_section("Findings", _render_findings(all_findings)), *_render_pictures(facts, (), 1))
+def render_check_page(variant: str, facts: Facts, findings: Iterable[Finding], last: Collection[str] = ()) -> str:
+    """Return the page of a check: findings, of which ids in `last` come last, and the machine."""
+    all_findings = tuple(sorted(findings, key=lambda finding: finding.id in last))
+    sections = (render_section("Findings", _render_findings(all_findings, last)), *_render_pictures(facts, (), 1))
     return render_page(
         "Check of", devices_text(facts), (f"image {variant}",), _make_count_figures(all_findings), sections
     )
@@ -120,8 +124,8 @@ def _list_answer_figures(plan: ServePlan, settings: dict[str, str], tensor: int)
     return (split, length, Figure(f"{load.requests:,} request{'' if load.requests == 1 else 's'}", tokens))
 
 
-def _make_worst_figure(findings: tuple[Finding, ...]) -> Figure:
-    worst = sort_worst_first(findings)[0] if findings else None
+def _make_worst_figure(findings: tuple[Finding, ...], last: Collection[str]) -> Figure:
+    worst = next((finding for finding in sort_worst_first(findings) if finding.id not in last), None)
     return make_summary_figure(
         _count_by_severity(findings),
         f"{worst.id}: {shorten_to_clause(worst.text)}" if worst and worst.severity != "PASS" else "",
@@ -160,9 +164,10 @@ def _render_rank(rank: RankPlan) -> str:
     return f"<details><summary>The command of host {rank.rank}</summary>{body}</details>"
 
 
-def _render_findings(findings: tuple[Finding, ...]) -> str:
+def _render_findings(findings: tuple[Finding, ...], last: Collection[str]) -> str:
     """List findings, the worst first; those that need no attention can be opened."""
-    urgent = "".join(_render_finding(finding) for finding in sort_worst_first(findings) if finding.severity in _OPEN)
+    ordered = sort_worst_first(findings, last)
+    urgent = "".join(_render_finding(finding) for finding in ordered if finding.severity in _OPEN)
     notes = [finding for finding in findings if finding.severity == "INFO"]
     passed = [finding for finding in findings if finding.severity == "PASS"]
     return (

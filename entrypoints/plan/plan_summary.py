@@ -5,13 +5,14 @@ Every line begins with #, so that what `plan` prints stays a command that a shel
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from entrypoints.checks.findings import sort_worst_first
+from entrypoints.checks.findings import list_asker_ids, sort_worst_first
 from entrypoints.core.language import Words, translate_phrase
-from entrypoints.core.records import Facts, Finding, ServePlan
-from entrypoints.core.settings_precedence import COMMAND_LINE, ENVIRONMENT
+from entrypoints.core.records import Facts, Finding, Reason, ServePlan
+from entrypoints.core.settings_precedence import COMMAND_LINE, ENVIRONMENT, RECIPE
+from entrypoints.plan.recipes import SWITCHED_OFF
 from entrypoints.request.flags import DATA, EXPERT, LENGTH, PIPELINE, SEQUENCES, TENSOR
 
 SIZES = {TENSOR: "TP", PIPELINE: "PP", DATA: "DP"}
@@ -69,12 +70,13 @@ def devices_text(facts: Facts, numbers: Iterable[int] | None = None) -> str:
 
 
 def summary_text(profile: Mapping[str, Any], facts: Facts, plan: ServePlan) -> str:
-    """Return four lines above the command."""
+    """Return at most six lines above the command."""
     words: Words = profile.get("words") or {}
     lines = (
         _format_served_line(profile, facts, plan, words),
         _load_text(measure_load(plan), words),
-        _worst_text(plan.findings, words),
+        _worst_text(plan.findings, list_asker_ids(profile), words),
+        *_list_recipe_lines(plan, words),
         translate_phrase(
             words, "to change it: {}, or any flag of vLLM; what you set wins", ", ".join(_list_free_settings(plan))
         ),
@@ -108,12 +110,45 @@ def _load_text(load: ServedLoad, words: Words) -> str:
     )
 
 
-def _worst_text(findings: Iterable[Finding], words: Words) -> str:
-    serious = [finding for finding in sort_worst_first(findings) if finding.severity in ("FAIL", "WARN", "UNKNOWN")]
-    if not serious:
-        return translate_phrase(words, "no finding needs attention")
-    worst = serious[0]
-    return translate_phrase(words, "look at {} {}: {}", worst.severity, worst.id, worst.text)
+def _worst_text(findings: Iterable[Finding], of_asker: Collection[str], words: Words) -> str:
+    """Return the worst finding of the host; of the container in which someone asks only the id."""
+    serious = [
+        finding for finding in sort_worst_first(findings, of_asker) if finding.severity in ("FAIL", "WARN", "UNKNOWN")
+    ]
+    text = translate_phrase(words, "no finding needs attention")
+    if serious and serious[0].id not in of_asker:
+        worst = serious[0]
+        return translate_phrase(words, "look at {} {}: {}", worst.severity, worst.id, worst.text)
+    if serious:
+        ids = ", ".join(f"{finding.severity} {finding.id}" for finding in serious)
+        text = translate_phrase(
+            words, "no finding of the host needs attention; of this container and its start: {}", ids
+        )
+    return text
+
+
+def _list_recipe_lines(plan: ServePlan, words: Words) -> Iterator[str]:
+    """Yield which recipe sets what, and what it switches off that is else on."""
+    by_recipe = [reason for reason in plan.reasons if reason.origin == RECIPE]
+    if not by_recipe:
+        return
+    settings = ", ".join(_format_recipe_setting(reason) for reason in by_recipe)
+    yield translate_phrase(words, "{}, sets: {}", by_recipe[0].because, settings)
+    off = [reason for reason in by_recipe if (reason.setting, reason.value) in SWITCHED_OFF]
+    if off:
+        losses = translate_phrase(words, "; ").join(
+            translate_phrase(words, "{} (not {})", _format_recipe_setting(reason), reason.instead[0]) for reason in off
+        )
+        yield translate_phrase(words, "it switches off what vLLM has on: {}", losses)
+
+
+def _format_recipe_setting(reason: Reason) -> str:
+    """Return a setting of a recipe as it is typed."""
+    if reason.value == "true":
+        return reason.setting
+    if reason.value == "false":
+        return f"--no-{reason.setting.removeprefix('--')}"
+    return f"{reason.setting}{' ' if reason.setting.startswith('--') else '='}{reason.value}"
 
 
 def _list_free_settings(plan: ServePlan) -> Iterator[str]:

@@ -49,6 +49,20 @@ _ALWAYS_ON = ("tool_calling", "reasoning")
 _PARSERS = (TOOL_PARSER, AUTO_TOOLS, REASONING_PARSER)
 SPLIT = (TENSOR, PIPELINE, DATA, NODES)
 """Options that split a server over devices and machines."""
+SWITCHED_OFF: Mapping[tuple[str, str], str] = {
+    ("--enable-prefix-caching", "false"): "true: vLLM's usual choice: what prompts begin with alike, such as a chat "
+    "so far, is computed once",
+    ("--enable-chunked-prefill", "false"): "true: vLLM's usual choice: while a long prompt is computed in parts, other "
+    "answers go on",
+    ("--enable-flashinfer-autotune", "false"): "true: vLLM's usual choice: FlashInfer's fastest kernels are found by "
+    "measuring at the start",
+    ("--enforce-eager", "true"): "false: vLLM's default: captured graphs make short steps faster",
+    ("--disable-custom-all-reduce", "true"): "false: vLLM's default: its own all-reduce is faster where links join the "
+    "cards",
+    ("--mm-processor-cache-gb", "0"): "4: vLLM's default: a picture or a video that comes again is not prepared again",
+}
+"""What a recipe switches off that vLLM has on: flag and value → what is lost (vLLM 0.33: config/cache.py, scheduler.py,
+model.py, parallel.py, multimodal.py; a usual choice is made at the start, by model and device)."""
 _GENERATES = {"--runner": ("auto", "generate"), "--convert": ("auto", "none")}
 
 
@@ -100,7 +114,8 @@ def choose_recipe(
     settings = _within_vllm(collected, user_flags.vllm)
     level = _describe_verification(case)
     flags = {
-        flag: Value(value, f"recipe {name}, {level}") for flag, value in _as_flags(settings.flags, user_flags).items()
+        flag: Value(value, f"recipe {name}, {level}", _list_losses(flag, value))
+        for flag, value in _as_flags(settings.flags, user_flags).items()
     }
     env = {variable: Value(value, f"recipe {name}, {level}") for variable, value in settings.env.items()}
     return Recipe(name, flags, env, tuple(_find_recipe_notices(case, model, name, settings)))
@@ -297,6 +312,12 @@ def _as_flags(flags: Mapping[str, str | bool], user_flags: UserFlags) -> dict[st
     dotted = {name.partition(".")[0] for name in user_flags.flags if "." in name}
     tables = {name.partition(".")[0] for name in flags if "." in name}
     return {name: value for name, value in whole.items() if name not in dotted | (tables & mine)}
+
+
+def _list_losses(flag: str, value: str | bool) -> tuple[str, ...]:
+    """Return what is lost if a recipe switches something off."""
+    text = str(value).lower() if isinstance(value, bool) else value
+    return tuple(loss for switch, loss in SWITCHED_OFF.items() if switch == (flag, text))
 
 
 def _merge_recipe_tables(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from entrypoints.checks.causes import read_profile_with_failures
-from entrypoints.checks.findings import format_junit, has_failures
+from entrypoints.checks.findings import format_junit, has_failures, list_asker_ids
 from entrypoints.checks.grants import examine_facts
 from entrypoints.core.errors import CHECK_FAILED, OK
 from entrypoints.core.output import emit_json, write_output
@@ -68,7 +68,8 @@ def _write_files(arguments: Arguments, profile: Profile, facts: Facts, findings:
     if arguments.html:
         from entrypoints.pages.page import render_check_page
 
-        write_output("--html", arguments.html, render_check_page(profile["variant"], facts, findings))
+        page = render_check_page(profile["variant"], facts, findings, list_asker_ids(profile))
+        write_output("--html", arguments.html, page)
 
 
 def _print_findings(arguments: Arguments, env: Env, profile: Profile, findings: tuple[Finding, ...]) -> None:
@@ -80,4 +81,4 @@ def _print_findings(arguments: Arguments, env: Env, profile: Profile, findings: 
         from entrypoints.checks.report import format_check_report, look_at_output
 
         look = look_at_output(env, profile.get("words") or {})
-        emit_printable(format_check_report(findings, profile["variant"], arguments.only, look))
+        emit_printable(format_check_report(findings, profile["variant"], arguments.only, look, list_asker_ids(profile)))

@@ -8,7 +8,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from entrypoints.checks.findings import find_refused_settings, find_unsupported, format_findings, sort_worst_first
+from entrypoints.checks.findings import (
+    find_refused_settings,
+    find_unsupported,
+    format_findings,
+    list_asker_ids,
+    sort_worst_first,
+)
 from entrypoints.checks.grants import examine_facts
 from entrypoints.core.errors import DOES_NOT_FIT, HOST, OK, REFUSED, EntrypointError
 from entrypoints.core.output import emit_json, write_output
@@ -44,7 +50,11 @@ def run_plan(arguments: Arguments, env: Env) -> int:
     if arguments.html:
         from entrypoints.pages.page import render_plan_page
 
-        write_output("--html", arguments.html, render_plan_page(profile["variant"], planned.facts, planned.plan))
+        write_output(
+            "--html",
+            arguments.html,
+            render_plan_page(profile["variant"], planned.facts, planned.plan, list_asker_ids(profile)),
+        )
     _print_plan(arguments, profile, planned)
     _refuse_plan(arguments, profile, planned, read_vllm_lists(env))  # last, so that a refused plan can be read
     if arguments.rehearse:
@@ -68,7 +78,7 @@ def _write_refusal_page(arguments: Arguments, env: Env, profile: Profile, error:
     from entrypoints.pages.page import render_refusal_page
 
     facts = probe_host(arguments.root, profile, env).facts
-    page = render_refusal_page(profile["variant"], facts, error, examine_facts(profile, facts))
+    page = render_refusal_page(profile["variant"], facts, error, examine_facts(profile, facts), list_asker_ids(profile))
     write_output("--html", arguments.html, page)
 
 
@@ -81,7 +91,9 @@ def _print_plan(arguments: Arguments, profile: Profile, planned: Planned) -> Non
             emit_json(make_plan_document(plan))
     elif arguments.html != "-":
         emit_text(f"{summary_text(profile, facts, redact_plan(plan))}{format_plan_text(plan, words)}")
-        tell_user(format_findings(sort_worst_first(worth_reading(profile, plan.findings)), words))
+        tell_user(
+            format_findings(sort_worst_first(worth_reading(profile, plan.findings), list_asker_ids(profile)), words)
+        )
 
 
 def _refuse_plan(arguments: Arguments, profile: Profile, planned: Planned, lists: VllmLists) -> None:

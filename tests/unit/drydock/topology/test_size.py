@@ -31,9 +31,6 @@ PLAN = {
         {"severity": "FAIL", "id": "A-003"},
     ],
 }
-OF_CLIENTS = [{"severity": "WARN", "id": "PLAN-092"}, {"severity": "INFO", "id": "A-002"}]
-
-
 FINDINGS = find_variant(read_matrix(DRYDOCK), "cuda").findings
 
 
@@ -119,8 +116,12 @@ def test_the_next_larger_choice_is_free_devices_then_more_machines_then_more_ser
     assert size._size_machine(DRYDOCK, machine, ()).in_use == (3, 5)
 
 
-def test_that_a_server_has_no_key_is_nothing_of_the_machine() -> None:
-    assert size.find_fewest_hosts(EMPTY, Image({**PLAN, "findings": OF_CLIENTS}), FINDINGS).finding == "INFO A-002"
+def test_what_is_of_clients_or_of_who_asks_is_nothing_of_the_machine() -> None:
+    asides = size.list_asides(find_variant(read_matrix(DRYDOCK), "cuda"))
+    ids = ("PLAN-092", "PLAN-064", "RUN-003", "RUN-004", "HOST-007")  # key, the hub from here, options of a container
+    findings = [*({"severity": "WARN", "id": number} for number in ids), {"severity": "INFO", "id": "A-002"}]
+    row = size.find_fewest_hosts(EMPTY, Image({**PLAN, "findings": findings}), FINDINGS, asides)
+    assert row.finding == "INFO A-002"
 
 
 def test_requests_are_no_more_than_the_server_runs_at_a_time() -> None:

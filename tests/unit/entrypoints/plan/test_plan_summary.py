@@ -1,4 +1,4 @@
-"""The four lines above a plan's command: what serves where, how much, what to look at, and what changes it."""
+"""The lines above a plan's command: what serves where, how much, what to look at, and what changes it."""
 
 from __future__ import annotations
 
@@ -7,12 +7,19 @@ from typing import Any
 
 import pytest
 
+from entrypoints.checks.findings import list_asker_ids, sort_worst_first
 from entrypoints.core.records import Device, Finding, Reason, ServePlan, Use
 from entrypoints.plan.plan_summary import measure_load, summary_text
+from entrypoints.plan.recipes import SWITCHED_OFF
 from tests.support.sample import facts
 
 GIB = 1 << 30
-PROFILE = {"variant": "cuda13.0-vllm0.33", "vllm": "0.33.0"}
+PROFILE: Mapping[str, Any] = {
+    "variant": "cuda13.0-vllm0.33",
+    "vllm": "0.33.0",
+    "findings": {"RUN-003": {"about": ["container", "asker"]}, "PLAN-022": {"about": []}},
+    "checks": [{"id": "HOST-007", "fact": "derived.nofile"}, {"id": "CUDA-001", "fact": "versions.driver"}],
+}
 DEVICES = tuple(Device(number, "H100", 80 * GIB, 0, 0) for number in range(4))
 WARNING = Finding("PLAN-022", "WARN", "A process holds a device.", "1", "none", "stop it", "host", "a page")
 CHOICES = "--max-model-len, --max-num-seqs, --tensor-parallel-size, --optimize latency|throughput"
@@ -87,3 +94,28 @@ def test_of_two_findings_what_stops_the_server_is_named_first() -> None:
     assert any("look at WARN PLAN-063" in line for line in lines(serve_plan))
     failing = WARNING._replace(id="RUN-001", severity="FAIL")
     assert any("look at FAIL RUN-001" in line for line in lines(serve_plan._replace(findings=(stopping, failing))))
+
+
+def test_the_container_in_which_someone_asks_is_no_headline() -> None:
+    capability, files = WARNING._replace(id="RUN-003", severity="FAIL"), WARNING._replace(id="HOST-007")
+    serve_plan = plan({}, (use(0),), findings=(capability, files, NOTE))
+    alone = "# no finding of the host needs attention; of this container and its start: FAIL RUN-003, WARN HOST-007"
+    assert lines(serve_plan)[2] == alone
+    assert lines(serve_plan._replace(findings=(capability, WARNING)))[2].startswith("# look at WARN PLAN-022")
+    assert [item.id for item in sort_worst_first(serve_plan.findings, list_asker_ids(PROFILE))] == [
+        *("PLAN-064", "RUN-003", "HOST-007")
+    ]
+
+
+def test_what_a_recipe_sets_and_switches_off_is_said() -> None:
+    off = ("--enable-prefix-caching", "false")
+    because = "recipe m of 2026-08-03, verified on h100"
+    recipe = (
+        Reason("--block-size", "32", "recipe", because),
+        Reason(*off, "recipe", because, (SWITCHED_OFF[off],)),
+        Reason("VLLM_USE_DEEP_GEMM", "1", "recipe", because),
+    )
+    text = lines(plan({}, (use(0),), reasons=recipe))
+    assert text[3] == f"# {because}, sets: --block-size 32, --no-enable-prefix-caching, VLLM_USE_DEEP_GEMM=1"
+    assert text[4] == f"# it switches off what vLLM has on: --no-enable-prefix-caching (not {SWITCHED_OFF[off]})"
+    assert len([line for line in text if line]) <= 8

@@ -93,6 +93,8 @@ def test_a_recipe_sets_what_it_says_of_this_hardware() -> None:
     reason = next(reason for reason in plan.reasons if reason.setting == "--block-size")
     assert reason.because == "recipe abacus/Abacus-9 of 2026-08-03, verified on h100"
     assert "--no-enable-prefix-caching" in plan.argv
+    (loss,) = next(reason.instead for reason in plan.reasons if reason.setting == "--enable-prefix-caching")
+    assert loss.startswith("true: vLLM's usual choice")
     assert plan.env["VLLM_USE_DEEP_GEMM"] == "1"
     assert not findings(plan)
 
