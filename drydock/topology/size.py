@@ -101,9 +101,9 @@ class Capacity(NamedTuple):
     larger: str = ""
     """The next larger choice: more servers on the machine, or more machines, with the requests; empty for none."""
     asked: int = 0
-    """Requests at a time that are needed; 0 if nobody says so."""
+    """Requests at a time that are needed; 0 without --requests."""
     needed_servers: int = 0
-    """Such servers that answer these; 0 if nobody asks, or if only vLLM knows."""
+    """Such servers that answer these; 0 without --requests, or if only vLLM knows."""
     needed_machines: int = 0
     """Machines of these servers."""
     in_use: tuple[int, ...] = ()
