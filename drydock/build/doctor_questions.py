@@ -210,14 +210,12 @@ def list_server_questions(
     mirrors, places, file = read_mirrors(env), read_indexes(env), find_mirrors_file(env)
     base, reached = pins.base if pins else None, make_index_access(read_indexes(env), env)
     pages = [*_list_index_pages(places, variant, pins)]
+    absent = GoneError if len({index for index, _ in pages}) > 1 else IndexFailedError
     for index, package in pages:
         key = DEFAULT if index == places.main else redact_url(index)
         hint = f'set PIP_INDEX_URL (or pip.conf); or in {file}: indexes: {{"{key}": "https://MIRROR/simple"}}'
-        page, absent = (
-            page_of(rewrite_url(index, mirrors.indexes), package),
-            GoneError if pages[1:] else IndexFailedError,
-        )
-        yield Question("index", partial(_ask_server, page, reached, dates, hint, absent))
+        address = rewrite_url(index, mirrors.indexes)
+        yield Question("index", partial(_ask_index, address, package, reached, dates, hint, absent))
     for place in places.find_links:
         folder = place if "://" in place else Path(place).absolute().as_uri()
         yield Question(
@@ -244,15 +242,30 @@ def list_server_questions(
 def _list_index_pages(
     places: Indexes, variant: Variant | None, pins: LockedPlatform | None
 ) -> Iterator[tuple[str, str]]:
-    """Yield each index with a package that it should have."""
+    """Yield each index with a package that it should have: one of the image, and the tool that installs them."""
     special = {name: index.url for index in variant.indexes for name in index.packages} if variant else {}
     wheels = (*(wheel for layer in pins.layers.values() for wheel in layer), *pins.tools) if pins else ()
     usual = [wheel.name for wheel in wheels if wheel.name not in special]
+    tools = [wheel.name for wheel in pins.tools if wheel.name not in special] if pins else []
     if not places.no_index and (usual or not pins):
         for index in (places.main or pips_default(), *places.extra):
-            yield index, (usual or [PROBE])[0]
+            yield from ((index, name) for name in dict.fromkeys([(usual or [PROBE])[0], *tools[:1]]))
     pinned = {wheel.name for wheel in wheels}
     yield from {url: (url, name) for name, url in special.items() if name in pinned}.values()
+
+
+def _ask_index(
+    index: str, package: str, reached: Access, dates: list[tuple[float, str]], hint: str, absent: type[FetchError]
+) -> str:
+    """Ask an index for a package. One that lacks the probe may have all that an image needs: it is asked for itself."""
+    try:
+        return _ask_server(page_of(index, package), reached, dates, hint, absent)
+    except (GoneError, IndexFailedError) as error:
+        if package != PROBE:
+            more = f"add {package} to the index, or an index that has it (PIP_EXTRA_INDEX_URL); else {hint}"
+            raise type(error)(f"{error.problems[0]}: the lock takes {package} from it", hint=more) from error
+    answered = _ask_server(f"{index.rstrip('/')}/", reached, dates, hint, absent)
+    return f"{answered}, which has no {PROBE}"
 
 
 def _ask_server(

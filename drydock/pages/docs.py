@@ -114,7 +114,8 @@ def exit_codes() -> str:
     for error in vars(errors).values():
         has_code = isinstance(error, type) and issubclass(error, DrydockError) and "code" in vars(error)
         if has_code and error is not DrydockError:
-            meanings[error.code] = f"{meanings.get(error.code, '')} {error.__doc__}".strip()
+            summary = (error.__doc__ or "").partition("\n\n")[0]  # what follows is for who changes drydock
+            meanings[error.code] = f"{meanings.get(error.code, '')} {summary}".strip()
     return make_table(("exit code", "meaning"), ((str(code), meaning) for code, meaning in sorted(meanings.items())))
 
 

@@ -93,11 +93,18 @@ def _render_failure_page(project: Project, variants: Sequence[Variant], language
         parts.append((title, of_accelerator, known_failures.translations.get(language, {})))
     tables = ""
     for title, failures, words in parts:
-        rows = [_list_cells(failure, labels, words, owners) for failure in failures.values() if failure.check]
+        shown_failures = sorted(filter(lambda failure: failure.check, failures.values()), key=_find_place)
+        rows = [_list_cells(failure, labels, words, owners) for failure in shown_failures]
         tables += f"\n## {title}\n\n{make_table(labels.columns, rows)}" if rows else ""
     every_failure = [failure for _, failures, _ in parts for failure in failures.values()]
     shown = sum(bool(failure.check) for failure in every_failure)
     return labels.introduction.format(count=len(every_failure), shown=shown) + tables
+
+
+def _find_place(failure: Failure) -> tuple[bool, int]:
+    """Return where a failure is in its table: exit codes first, by number; the others as in their file."""
+    code = re.fullmatch(r"exit code (\d+)", failure.symptom)
+    return (code is None, int(code[1]) if code else 0)
 
 
 def _list_cells(

@@ -15,7 +15,7 @@ import shutil
 import subprocess
 import sys
 import tarfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -91,10 +91,31 @@ def publish_site(root: Path, output: Path) -> list[Path]:
             if (Path(name) / SETTINGS).is_file():  # the first releases had no site
                 build_site(Path(name), output / tag[1:], strict=False)
                 names.append(tag[1:])
-    listed = [{"version": version, "title": version, "aliases": []} for version in (*names, HERE)]
+    versions = (*names, HERE)
+    listed = [{"version": version, "title": version, "aliases": []} for version in versions]
     (output / "versions.json").write_text(format_json(listed))  # the theme's list of versions reads it
-    (output / "index.html").write_text(_LEAD.format([*names, HERE][0]))
+    for version in versions:
+        _list_translated_versions(output, version, versions)
+    (output / "index.html").write_text(_LEAD.format(versions[0]))
     return [output]
+
+
+def _list_translated_versions(output: Path, version: str, versions: Sequence[str]) -> None:
+    """Write the list of versions of a version's site in another language, which the theme reads next to that site.
+
+    The theme finds the version that is shown by the last part of the site's address, which is the language.
+    """
+    for language in LANGUAGES:
+        if language != ENGLISH and (output / version / language).is_dir():
+            listed = [
+                {
+                    "version": f"../{other}/{language}" if (output / other / language).is_dir() else f"../{other}",
+                    "title": other,
+                    "aliases": [language] if other == version else [],
+                }
+                for other in versions
+            ]
+            (output / version / "versions.json").write_text(format_json(listed))
 
 
 def build_site(root: Path, output: Path, *, strict: bool = True) -> None:
@@ -163,7 +184,7 @@ def stage_pages(root: Path, language: str) -> Path:
         target = folder / "pages" / place_in_site
         target.parent.mkdir(parents=True, exist_ok=True)
         text = path.read_text() if path.suffix == ".md" else ""
-        linked = _relink_page(text, path, language, sites)
+        linked = _join_chinese_lines(_relink_page(text, path, language, sites))
         if linked == text:
             target.symlink_to(path)  # `serve` sees an edit
         else:
@@ -212,6 +233,31 @@ def _relink_page(text: str, source: Path, language: str, sites: Mapping[str, Map
     return _LINK.sub(leads, text)
 
 
+def _join_chinese_lines(text: str) -> str:
+    """Return a page's text without line ends within Chinese sentences: a browser would show each as a space."""
+    lines: list[str] = []
+    is_code = False
+    for line in text.splitlines():
+        if line.lstrip().startswith("```"):
+            is_code = not is_code
+        before = lines[-1] if lines else ""
+        is_text = before and not (is_code or before.startswith("    ") or before.lstrip().startswith(_BLOCKS))
+        if is_text and _SENTENCE_GOES_ON.fullmatch(f"{before[-1:]}{line.lstrip()[:3]}"):
+            lines[-1] += line.lstrip()
+        else:
+            lines.append(line)
+    return "".join(f"{line}\n" for line in lines)
+
+
+_BLOCKS = ("#", "|", "<", "```", "!")
+"""How lines begin whose next line is no part of their sentence."""
+_CHINESE, _MARKS = "\u4e00-\u9fff", "\u3001-\u301f\uff01-\uff65"
+_SENTENCE_GOES_ON = re.compile(
+    rf"([{_CHINESE}{_MARKS}][{_CHINESE}{_MARKS}]|[{_MARKS}](?![-*+>#|<] |```|\d{{1,2}}[.)])[^\s|<#>]).*"
+)
+"""The last character of a line and the first ones of the next: Chinese, or after Chinese punctuation anything."""
+
+
 def _make_address(place_in_site: Path) -> str:
     """Return the file of the site that a page becomes."""
     if place_in_site.suffix != ".md":
@@ -244,8 +290,6 @@ def make_site_settings(root: Path, language: str) -> dict[str, Any]:
     options["theme"]["language"] = language
     options["extra"]["polyfills"] = [SEARCH]
     options["extra"]["homepage"] = "index.html"
-    if language != ENGLISH:
-        del options["extra"]["version"]  # the theme looks for the list of versions next to the site
     if len(names := list_languages(root)) > 1:
         up = "" if language == ENGLISH else "../"
         options["extra"]["alternate"] = [

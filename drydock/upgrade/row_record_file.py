@@ -33,6 +33,7 @@ from drydock.run import entrypoint
 from drydock.run.auto import PROCESSOR
 from drydock.run.recorded_plans import PlanQuestion, RecordedPlan, make_recorded_plans
 from drydock.topology.topology_file import explain_unreadable_host
+from entrypoints.core.text import format_count
 
 HOSTS = "hosts/*/host.json"
 """Recorded hosts of a project: facts --record writes one."""
@@ -152,7 +153,8 @@ def _say_additions(project: Project, variants: Sequence[Variant], changed_paths:
     ids = [variant.id for variant in variants if variant.id in folders - own_ids]
     if settings and not settings.additions.is_empty and ids:
         log(
-            f"`additions` in drydock.yaml are for every image: {len(ids)} rows of drydock have files in images/ now."
+            f"`additions` in drydock.yaml are for every image: {format_count(len(ids), 'row')} of drydock"
+            f" {'has' if len(ids) == 1 else 'have'} files in images/ now."
             " `rows: [ID, …]` in drydock.yaml takes some of drydock's rows, and `rows: []` none;"
             " or write `additions` in a row of matrix.yaml, for that one only"
         )

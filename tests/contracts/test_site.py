@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 from html.parser import HTMLParser
@@ -164,7 +165,7 @@ def small(tmp_path: Path) -> Path:
         "docs/run.md": "# Run\n\n[Data](../data.json) [Fit](fit.md#fit)\n",
         "docs/fit.md": "# Fit\n",
         "docs/zh/README.md": "# 小\n",
-        "docs/zh/run.md": "# 运行\n\n[Fit](../fit.md)\n",
+        "docs/zh/run.md": "# 运行\n\n[Fit](../fit.md)\n\n句子。\n`x` 继续，\n下一行\n用 `y`。\n\n- 项。\n- 项\n",
         "docs/zh/glossary.md": "# 术语\n",
         "docs/site.css": "",
         "data.json": "{}\n",
@@ -193,7 +194,9 @@ def test_another_language_has_its_own_pages_and_links_to_the_english_ones_that_i
     assert sorted(path.name for path in chinese) == ["glossary.html", "index.html", "run.html"]
     assert page.switch == {"en": "../../docs/run.html", "zh": "run.html"}
     assert english[tmp_path / "made" / "docs" / "fit.html"].switch["zh"] == "../zh/index.html"
-    assert "运行" in (tmp_path / "made" / "zh" / "docs" / "run.html").read_text()
+    text = (tmp_path / "made" / "zh" / "docs" / "run.html").read_text()
+    assert "<p>句子。<code>x</code> 继续，下一行用 <code>y</code>。</p>" in text  # a line's end is shown as a space
+    assert text.count("<li>项") == 2
     assert (tmp_path / "made" / "data.json").read_text() == "{}\n"
     assert "WARNING: the site shows the text of its diagrams" in capfd.readouterr().err
 
@@ -203,3 +206,18 @@ def test_a_folder_with_something_else_is_not_overwritten(tmp_path: Path) -> None
     for output in (tmp_path, tmp_path / "thesis.txt"):
         with pytest.raises(InputError, match="neither empty nor a site"):
             site.publish_site(ROOT, output)
+
+
+def test_each_language_of_a_version_lists_the_versions(tmp_path: Path) -> None:
+    """The theme reads ../versions.json, and goes to ../VERSION/, of the folder in which the pages of a language lie."""
+    for folder in ("0.1.0", "0.2.0/zh", "main/zh"):
+        (tmp_path / folder).mkdir(parents=True)
+    for version in ("0.1.0", "0.2.0", "main"):
+        site._list_translated_versions(tmp_path, version, ("0.2.0", "0.1.0", "main"))
+    assert not (tmp_path / "0.1.0" / "versions.json").exists()
+    listed = json.loads((tmp_path / "main" / "versions.json").read_text())
+    assert [item["title"] for item in listed] == ["0.2.0", "0.1.0", "main"]
+    assert [item["aliases"] for item in listed] == [[], [], ["zh"]]
+    base = tmp_path / "main" / "zh"
+    leads = [(base / ".." / item["version"]).resolve() for item in listed]
+    assert leads == [tmp_path / folder for folder in ("0.2.0/zh", "0.1.0", "main/zh")]

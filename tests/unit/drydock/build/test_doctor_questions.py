@@ -118,7 +118,24 @@ def test_a_registry_that_refuses_connections_gives_its_exit_code(machine: Machin
 def test_one_of_several_indexes_may_lack_a_package(machine: Machine) -> None:
     machine.env["PIP_EXTRA_INDEX_URL"] = f"{machine.server.url}/nothing"
     extra = machine.examine()["index"]
-    assert (extra.state, extra.found.rpartition(": ")[2]) == (doctor_questions.WARN, "the server answered 404")
+    assert extra.state == doctor_questions.WARN
+    assert extra.found.endswith("/nothing/uv/: the server answered 404: the lock takes uv from it")
+
+
+def test_an_index_without_the_probe_is_asked_for_itself(machine: Machine) -> None:
+    del machine.server.files["/simple/pip/"]
+    lacking = machine.examine(target=False)["index"]
+    machine.server.files["/simple/"] = b""
+    alone = machine.examine(target=False)["index"]
+    assert (lacking.state, alone.state) == (doctor_questions.FAIL, doctor_questions.OK)
+    assert alone.found == f"{machine.server.url}/simple/, which has no pip"
+
+
+def test_an_index_without_what_the_lock_takes_from_it_says_what_to_add(machine: Machine) -> None:
+    del machine.server.files["/simple/uv/"]
+    answer = machine.examine()["index"]
+    assert answer.state == doctor_questions.FAIL
+    assert answer.remedy.startswith("add uv to the index, or an index that has it (PIP_EXTRA_INDEX_URL)")
 
 
 def test_a_folder_of_wheels_that_is_not_there_is_named(machine: Machine, tmp_path: Path) -> None:

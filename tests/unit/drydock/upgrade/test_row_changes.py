@@ -559,7 +559,7 @@ def test_additions_that_give_drydocks_rows_files_are_said_with_how_to_limit_them
     settings = "schema: 1\nname: acme\nadditions: {labels: {com.acme.team: x}}\n"
     acme.write("drydock.yaml", settings)
     render_output = render()
-    assert "1 rows of drydock have files in images/ now" in render_output
+    assert "1 row of drydock has files in images/ now" in render_output
     assert "`rows: []` none" in render_output
     assert render() == ""
 
