@@ -36,6 +36,7 @@ from drydock.core.http import TransientRequestError
 from drydock.core.paths import cache_home
 from drydock.core.project import Project
 from drydock.core.threads import start_daemon
+from drydock.core.user_language import translate_lines
 from drydock.engine import daemon, debian
 from drydock.inputs import debs, git, hub, image_digests
 from drydock.inputs.downloads import request_options
@@ -98,10 +99,12 @@ def choose_exit_code(answers: Iterable[Diagnosis]) -> int:
 def format_diagnoses(answers: Sequence[Diagnosis]) -> str:
     """Return one line for each check, and below a failure what to do: once, if it is the cause of several."""
     width = max(len(answer.name) for answer in answers)
-    lines = [f"{a.state:5} {a.name:{width}}  {a.found}" for a in answers]
+    lines = [f"{a.state:5} {a.name:{width}}  {translate_lines(a.found)}" for a in answers]
     causes = {(a.found, a.remedy): a for a in reversed(answers)}
     remedies = [
-        f"{'':{width + 7}} → {a.remedy}".replace("\n", " ") if a.remedy and causes[a.found, a.remedy] is a else ""
+        f"{'':{width + 7}} → {translate_lines(a.remedy)}".replace("\n", " ")
+        if a.remedy and causes[a.found, a.remedy] is a
+        else ""
         for a in answers
     ]
     return as_lines(line for pair in zip(lines, remedies, strict=True) for line in pair if line)

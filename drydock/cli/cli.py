@@ -10,7 +10,6 @@ import re
 import shlex
 import shutil
 import sys
-import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from pathlib import Path
@@ -31,6 +30,7 @@ from drydock.core.console import spell_commands, write_output
 from drydock.core.errors import DrydockError, InputError, suggest_nearest
 from drydock.core.paths import PROGRAM, PROJECT_OPTION, PROJECT_VARIABLE
 from drydock.core.process import check_current_folder, prepare_process
+from drydock.core.user_language import translate_lines, wrap_lines
 from drydock.core.verb_options import Field, VerbOptions, list_fields
 
 Commands = Mapping[str, Mapping[str, Verb]]
@@ -153,7 +153,7 @@ class _Checked(Program):
         try:
             super().parse_tasks()
         except ParseError as error:
-            raise Exit(f"error: {_explain_parse_error(error)}", code=InputError.code) from error
+            raise Exit(translate_lines(f"error: {_explain_parse_error(error)}"), code=InputError.code) from error
 
 
 def main() -> None:
@@ -480,27 +480,31 @@ def _list_group(verbs: Verbs, group: str) -> str:
     """Return the verbs below a word, with one line each."""
     members = {name.partition(" ")[2]: verbs[name] for name in verbs if name.startswith(f"{group} ")}
     lines = [f"  {name:13} {_summarise_task(verb)}" for name, verb in members.items()]
-    return "\n".join([f"Usage: ./inv {group} TASK [OPTIONS]", "", *lines]) + "\n"
+    return "\n".join([translate_lines(f"Usage: ./inv {group} TASK [OPTIONS]"), "", *lines]) + "\n"
 
 
 def format_overview(verbs: Verbs) -> str:
     """Return the verbs with one line each, grouped by purpose. Benchmarks are parts of one verb, and not listed."""
-    lines = ["Usage: ./inv TASK [OPTIONS]", ""]
+    lines = [translate_lines("Usage: ./inv TASK [OPTIONS]"), ""]
     for heading, members in verbs.commands.items():
         listed = {name: verb for name, verb in members.items() if not name.startswith("bench ")}
-        lines += [f"{heading}:", *(f"  {name:17} {_summarise_task(verb)}" for name, verb in listed.items()), ""]
-    lines += [
+        lines += [
+            translate_lines(f"{heading}:"),
+            *(f"  {name:17} {_summarise_task(verb)}" for name, verb in listed.items()),
+            "",
+        ]
+    lines += map(translate_lines, [
         "Options of a task: ./inv TASK --help",
         'Completion: eval "$(./inv completion bash)", or zsh, fish',
         f"In a project, a folder with drydock.yaml: ./inv {PROJECT_OPTION} DIR TASK, or start in that folder",
         "For this machine's devices: ./inv run --target auto --model MODEL",
         "First image: ./inv demo, then ./inv matrix for the targets of ./inv build --target TARGET",
-    ]  # fmt: skip
+    ])  # fmt: skip
     return "\n".join(lines) + "\n"
 
 
 def _summarise_task(verb: Verb) -> str:
-    return (verb.__doc__ or "").partition("\n")[0].partition(". ")[0].rstrip(".")
+    return translate_lines((verb.__doc__ or "").partition("\n")[0].partition(". ")[0].rstrip("."))
 
 
 def help_of(verbs: Verbs, context: ParserContext) -> str:
@@ -511,19 +515,24 @@ def help_of(verbs: Verbs, context: ParserContext) -> str:
     if verb.record.WORDS and context.name not in CHOOSING:
         is_repeated = list_fields(verb.record)[verb.record.WORDS[0]].kind is list or verb.record.TAKES_ALL_WORDS
         required += f" [{verb.record.WORDS[0].upper()}{' …' if is_repeated else ''}]"
-    required += " [OPTIONS] [-- OPTIONS OF THE IMAGE]" if context.name in BEFORE_DASHES else " [OPTIONS]"
-    lines = [f"Usage: ./inv {task_name}{required}", "", verb.__doc__ or ""]
+    rest = "[OPTIONS] [-- OPTIONS OF THE IMAGE]" if context.name in BEFORE_DASHES else "[OPTIONS]"
+    required += f" {translate_lines(rest)}"
+    lines = [translate_lines(f"Usage: ./inv {task_name}{required}"), "", translate_lines(verb.__doc__ or "")]
     if texts := list_help(verb, context):
         width = max(map(len, texts))
-        lines += ["", "Options:", *(_format_option_help(name, text, width) for name, text in texts.items())]
+        lines += [
+            "",
+            translate_lines("Options:"),
+            *(_format_option_help(name, text, width) for name, text in texts.items()),
+        ]
     if context.name in PASSING_FLAGS:
         texts = {**MOST_USED, **(_OF_PLAN if context.name == "plan" else {})}
         texts = {name: text for name, text in texts.items() if name.split()[0] not in context.flags}
         width = max(map(len, texts))
-        lines += ["", "Options of the image that are used most, after --:"]
+        lines += ["", translate_lines("Options of the image that are used most, after --:")]
         lines += [_format_option_help(name, text, width) for name, text in texts.items()]
     if context.name in BEFORE_DASHES:
-        lines += ["", "All options of the image: ./inv entrypoint --target TARGET -- --help"]
+        lines += ["", translate_lines("All options of the image: ./inv entrypoint --target TARGET -- --help")]
     return "\n".join(lines) + "\n"
 
 
@@ -550,7 +559,7 @@ def format_placeholder(argument: Argument) -> str:
 def _format_option_help(name: str, text: str, width: int) -> str:
     columns = max(60, min(shutil.get_terminal_size((100, 24)).columns, 100))
     indent = " " * (width + 4)
-    return textwrap.fill(text, columns, initial_indent=f"  {name:{width}}  ", subsequent_indent=indent) or f"  {name}"
+    return wrap_lines(text, columns, f"  {name:{width}}  ", indent) or f"  {name}"
 
 
 def _list_completions(verbs: Verbs, words: Sequence[str]) -> Iterable[str]:

@@ -20,6 +20,7 @@ from drydock.core.errors import DrydockError, InputError, explain_os_error
 from drydock.core.files import format_json
 from drydock.core.paths import PROGRAM, ROOT
 from drydock.core.project import Project
+from drydock.core.user_language import translate_lines
 
 if TYPE_CHECKING:
     from drydock.model.variant import Variant
@@ -171,7 +172,7 @@ def report_dry_run(names: Iterable[str], *, json: bool = False) -> None:
     if json:
         log(text.rstrip())
     else:
-        write_output(text)
+        write_output(translate_lines(text))
 
 
 def report_written(paths: Iterable[Path], *, json: bool = False) -> None:

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Protocol
 from drydock.core.amounts import byte_count, format_duration
 from drydock.core.errors import FULL, DiskFullError, DrydockError, InputError
 from drydock.core.paths import PROGRAM
+from drydock.core.user_language import translate_lines
 from entrypoints.core.redact import redact_text
 from entrypoints.core.text import format_one_line
 from entrypoints.core.text import printable as printable  # noqa: PLC0414 - for other modules, too
@@ -28,7 +29,7 @@ if TYPE_CHECKING:  # rich is slow to import, and most verbs do not need it
     from rich.progress import Progress
 
 
-_COLOURS = {"error": "1;31", "warning": "1;33", "hint": "36"}
+_COLOURS = {"error": "1;31", "warning": "1;33", "hint": "36", "错误": "1;31", "警告": "1;33", "提示": "36"}
 """First word of a line → parameters of the escape that colours it on a terminal."""
 _verbose: list[bool] = [False]
 _quiet: list[bool] = [False]
@@ -98,7 +99,7 @@ def log(text: str) -> None:
             return
     _written[0] = time.monotonic()
     with contextlib.suppress(OSError):  # a full disk behind 2>FILE ends no build
-        sys.stderr.write(f"{_colour_prefixes(printable(redact_text(spell_commands(text))))}\n")
+        sys.stderr.write(f"{_colour_prefixes(printable(redact_text(translate_lines(spell_commands(text)))))}\n")
         sys.stderr.flush()
 
 
@@ -119,7 +120,7 @@ def _colour_prefixes(text: str) -> str:
         return text
     words = "|".join(_COLOURS)
     return re.sub(
-        rf"^({words})(?=:)", lambda word: f"\033[{_COLOURS[word[1]]}m{word[1]}\033[0m", text, flags=re.MULTILINE
+        rf"^({words})(?=[:：])", lambda word: f"\033[{_COLOURS[word[1]]}m{word[1]}\033[0m", text, flags=re.MULTILINE
     )
 
 

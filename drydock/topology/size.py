@@ -26,6 +26,7 @@ from drydock.config.strict_yaml import read_yaml
 from drydock.core.errors import HostError, InputError
 from drydock.core.paths import ROOT
 from drydock.core.project import Project
+from drydock.core.user_language import translate_lines
 from drydock.inputs import model_images
 from drydock.model.checks import Findings, list_findings_about
 from drydock.model.variant import Variant
@@ -328,7 +329,8 @@ def format_capacities(model: str, capacities: Sequence[Capacity], columns: int) 
     """Format rows as a table, then why each has its split, and why the other machines do not serve the model."""
     table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False)
     for name in list_columns(capacities):
-        table.add_column(name, justify="right" if name in _RIGHT else "left", no_wrap=name in COLUMNS[:6])
+        justify: Literal["left", "right"] = "right" if name in _RIGHT else "left"
+        table.add_column(translate_lines(name), justify=justify, no_wrap=name in COLUMNS[:6])
     for size in capacities:
         if size.hosts:
             table.add_row(*format_capacity_cells(size))

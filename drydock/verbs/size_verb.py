@@ -9,6 +9,7 @@ from drydock.cli.verb import Verb
 from drydock.core.console import write_output
 from drydock.core.errors import InputError
 from drydock.core.files import explain_unwritable, format_json, write_atomically
+from drydock.core.user_language import UNWRAPPED, is_translated, wrap_notes
 from drydock.model.shared_options import JsonOption
 
 
@@ -50,4 +51,6 @@ def size_model(options: SizeOptions) -> None:
     if options.json:
         write_output(format_json([size._asdict() for size in sizes]))
     else:
-        write_output(format_capacities(options.model, sizes, terminal_columns()))
+        # A text is translated before it is wrapped.
+        columns = UNWRAPPED if is_translated() else terminal_columns()
+        write_output(wrap_notes(format_capacities(options.model, sizes, columns), terminal_columns()))

@@ -9,6 +9,7 @@ from drydock.cli.task_helpers import here, write_result
 from drydock.cli.verb import Verb
 from drydock.core.console import log
 from drydock.core.files import explain_unwritable, write_atomically
+from drydock.core.user_language import translate_lines
 from drydock.model.shared_options import JsonOption, PlannedOptions
 
 
@@ -32,7 +33,8 @@ def plan_topology(options: TopologyPlanOptions) -> None:
     if options.html:
         with explain_unwritable(Path(options.html), "--html"):
             write_atomically(Path(options.html), topology_page.render_topology_page(plan))
-    write_result(plan, topology_plan_text.format_topology_plan(plan), json=options.json)
+    text = translate_lines(topology_plan_text.format_topology_plan(plan))
+    write_result(plan, text, json=options.json)
     if options.rehearse:
         outcomes = set()
         for answer in rehearsal.rehearse_topology(here(), plan, Path(options.file), options.model):

@@ -7,6 +7,7 @@ from typing import Literal
 
 from drydock.cli.task_helpers import here, write_result
 from drydock.cli.verb import Verb
+from drydock.core.user_language import translate_lines
 from drydock.model.shared_options import DryRunOption, JsonOption, PlannedOptions
 
 
@@ -34,4 +35,6 @@ def render_topology(options: TopologyRenderOptions) -> None:
     hosts = find_host_commands(file, plan, options.root)
     paths = write_plan(here(), plan, options.format, Path(options.output), hosts, dry_run=options.dry_run)
     said, key = ("would write", "would_write") if options.dry_run else ("wrote", "wrote")
-    write_result({key: [*map(str, paths)]}, "".join(f"{said} {path}\n" for path in paths), json=options.json)
+    write_result(
+        {key: [*map(str, paths)]}, translate_lines("".join(f"{said} {path}\n" for path in paths)), json=options.json
+    )

@@ -10,19 +10,27 @@ import itertools
 import json
 import os
 import re
+import shutil
+import subprocess
+import sys
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from drydock.build.render import make_profile
+from drydock.cli.cli import Verbs, format_overview, help_of
+from drydock.cli.verb_table import COMMANDS
 from drydock.config.failures import read_failures
 from drydock.config.matrix import read_matrix
 from drydock.config.project_choice import DRYDOCK
 from drydock.config.topology_finding_file import read_topology_findings
+from drydock.core import errors
 from drydock.core.paths import ROOT
+from drydock.core.user_language import measure_columns, translate_lines, wrap_lines
 from drydock.model.record import dump_record
 from drydock.topology.findings import format_topology_finding, read_words, translate_line
 from entrypoints.checks.findings import COMPARISONS
@@ -31,7 +39,7 @@ from entrypoints.core.errors import CHECK_FAILED, DOES_NOT_FIT, EXIT_CODES, OK, 
 from entrypoints.core.language import HOLE, Translations, translate_error, translate_profile, translate_text
 from entrypoints.verbs.dispatch import main
 from tests.support.cases import for_each
-from tests.support.code_texts import CodeText, list_code_texts
+from tests.support.code_texts import CodeText, list_call_texts, list_code_texts
 from tests.support.hosts import expect
 from tests.support.hosts.trees import HOSTS
 from tests.support.sample import write_model
@@ -338,3 +346,101 @@ def test_a_translation_takes_every_value(text: str, translation: str) -> None:
 def test_a_translation_repeats_options_paths_variables_and_numbers(text: str, translation: str) -> None:
     translation = re.sub(r"\{\d\}", "{}", translation)  # values in another order
     assert set(FIXED.findall(text)) == set(FIXED.findall(translation))
+
+
+# --- what drydock's own verbs say -----------------------------------------------------------------------------------
+
+VERB_WORDS: dict[str, str] = yaml.safe_load((ROOT / "drydock/core/user_language.zh.yaml").read_text())
+OPERATORS = ("run", "plan", "check", "size", "explain", "doctor", "compare", "demo", "entrypoint", "topology")
+"""Verbs that operators use, and a group of such verbs."""
+ERRORS = {name for name, value in vars(errors).items() if name.endswith("Error") and isinstance(value, type)}
+MODULES = (
+    *sorted((ROOT / "drydock/run").glob("*.py")),
+    *(ROOT / f"drydock/verbs/{name}_verb.py" for name in ("run", "plan", "size", "doctor")),
+    *(
+        ROOT / f"drydock/topology/{name}.py"
+        for name in ("size", "init", "up", "planned_file", "topology_file", "verify")
+    ),
+    *(ROOT / f"drydock/{name}.py" for name in ("build/doctor_questions", "cli/cli", "cli/task_helpers")),
+    *(ROOT / f"drydock/config/{name}.py" for name in ("matrix", "target_hints", "project_choice")),
+)
+"""Modules with the errors and notes that operators meet."""
+ENGLISH_LINE = re.compile(r"(?<![\w/.-])[A-Za-z][a-z]+(?:[ ,;:]+[a-z][a-z'-]+){2,}")
+"""Three words of prose in a row: no command, no list of names, no row of a table."""
+
+
+def list_english_lines(text: str) -> list[str]:
+    """Return the lines of an output that are English."""
+    return [line for line in text.splitlines() if not CHINESE.search(line) and ENGLISH_LINE.search(line)]
+
+
+@pytest.fixture
+def chinese(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LC_ALL", "zh_CN.UTF-8")
+
+
+@pytest.mark.usefixtures("chinese")
+def test_the_overview_and_the_help_of_operators_verbs_have_no_english_line() -> None:
+    verbs = Verbs(COMMANDS)
+    names = [name for name in verbs if name.partition(" ")[0] in OPERATORS]
+    assert len(names) > len(OPERATORS)
+    texts = [format_overview(verbs), *(help_of(verbs, verbs.contexts[name.replace(" ", ".")]) for name in names)]
+    assert [line for text in texts for line in list_english_lines(text)] == []
+
+
+VERB_TEXTS = sorted(
+    {
+        code_text
+        for path in MODULES
+        for code_text in list_call_texts(path, {*ERRORS, "log", "Diagnosis"})
+        if re.search("[a-z]{2} [a-z]{2}", KEPT.sub("~", code_text.text))
+    }
+)
+
+
+@pytest.mark.usefixtures("chinese")
+@for_each(VERB_TEXTS, lambda code_text: code_text.place)
+def test_errors_and_notes_of_operators_verbs_are_chinese(code_text: CodeText) -> None:
+    translated = translate_lines(insert_values(code_text.text))
+    assert CHINESE.search(translated), code_text.text
+
+
+@for_each([*VERB_WORDS.items()], lambda pair: str(pair[0]))
+def test_a_translation_of_the_verbs_repeats_values_options_and_numbers(text: str, translation: str) -> None:
+    assert len(HOLE.findall(text)) == len(HOLE.findall(translation))
+    assert set(FIXED.findall(text)) == set(FIXED.findall(translation))
+
+
+def test_outputs_of_verbs_have_no_english_line(tmp_path: Path) -> None:
+    host, topology = str(HOSTS / "cuda-h100-8x/host.json"), tmp_path / "topology.yaml"
+    for name in ("n1", "n2"):
+        shutil.copy(host, tmp_path / f"{name}.json")
+    nodes = "".join(f"  - {{name: n{n}, address: 10.0.0.{n}, host: n{n}.json}}\n" for n in (1, 2))
+    groups = "groups:\n  - {name: serve, role: serve, replicas: 2, nodes: 1}\nrouter: {node: n1, port: 30000}\n"
+    topology.write_text(f"model: Qwen/Qwen3-32B\ntarget: cuda\napi_key: required\nnodes:\n{nodes}{groups}")
+    commands = (
+        ("plan", "--target", "auto", "--root", host, "--", "--model", "Qwen/Qwen3-32B"),
+        ("check", "--target", "auto", "--root", host),
+        ("run", "--target", "cuda", "--print", "--model", "Qwen/Qwen3-32B"),
+        ("run", "--target", "cuda", "--model", "Qwen/Qwen3-32B", "--port", "x"),
+        ("size", "Qwen/Qwen3-32B", "--root", str(tmp_path)),
+        ("size",),
+        ("topology", "plan", str(topology)),
+        ("topology", "up", str(topology)),
+    )
+    for words in commands:
+        env = {**os.environ, "LC_ALL": "zh_CN.UTF-8", "PYTHONUTF8": "1"}
+        program = [sys.executable, str(ROOT / "tasks.py"), *words]
+        ended = subprocess.run(program, env=env, capture_output=True, text=True, check=False)
+        text = ended.stderr + ended.stdout
+        assert CHINESE.search(text), words
+        assert list_english_lines(text) == [], words
+
+
+def test_a_chinese_line_is_wrapped_by_its_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LC_ALL", "zh_CN.UTF-8")
+    text = wrap_lines("print the result, warnings and errors only", 16, "  --quiet  ", " " * 11)
+    assert text.splitlines()[0] == "  --quiet  只输"
+    assert max(map(measure_columns, text.splitlines())) <= 17  # a mark stays with its word
+    monkeypatch.setenv("LC_ALL", "C")
+    assert wrap_lines("print the result", 80, "  ", "") == "  print the result"

@@ -65,6 +65,21 @@ def _read_texts() -> Iterator[CodeText]:
                 yield from (CodeText(f"{path.relative_to(ROOT)}:{node.lineno}", text) for text in texts)
 
 
+def list_call_texts(path: Path, functions: Iterable[str]) -> Iterator[CodeText]:
+    """Yield the texts that a module passes to some functions, its errors, with those of their hints."""
+    constants = _read_constants(path)
+    for function in ast.walk(ast.parse(path.read_text())):
+        if isinstance(function, ast.FunctionDef):
+            names = {**constants, **_collect_assignments(ast.walk(function))}
+            for node in ast.walk(function):
+                if isinstance(node, ast.Call) and getattr(node.func, "id", "") in functions:
+                    arguments = (*node.args, *(keyword.value for keyword in node.keywords if keyword.arg == "hint"))
+                    plain = (argument for argument in arguments if not isinstance(argument, ast.Starred))
+                    texts = (_render(argument, names) for argument in plain)
+                    place = f"{path.relative_to(ROOT)}:{node.lineno}"
+                    yield from (CodeText(place, text) for several in texts for text in several)
+
+
 def _returns_text(function: ast.FunctionDef) -> bool:
     return isinstance(function.returns, ast.Name) and function.returns.id == "str"
 
