@@ -1,7 +1,7 @@
 """Environment variables → docs/reference/variables.md, and the table of an image's own in docs/container.md.
 
 What people write is in variables.md; the tables are made of the stacks and of what CI needs. Pure, but for that file.
-tests/contracts/test_variables.py compares the names with those that code reads.
+tests/contracts/test_ports.py compares the names with those that code reads.
 """
 
 from __future__ import annotations

@@ -152,6 +152,6 @@ def next_commands(folder: Path, row: str) -> list[str]:
 
 def report_project(new_project: NewProject, *, dry_run: bool = False) -> str:
     """Return which files were written, or would be, and what to run next."""
-    said = "would write" if dry_run else "wrote"
+    prefix = "would write" if dry_run else "wrote"
     next_lines = (f"  {line}" for line in new_project.commands)
-    return as_lines([*(f"{said} {path}" for path in new_project.files), "", "Next:", *next_lines])
+    return as_lines([*(f"{prefix} {path}" for path in new_project.files), "", "Next:", *next_lines])

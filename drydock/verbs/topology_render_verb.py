@@ -34,7 +34,7 @@ def render_topology(options: TopologyRenderOptions) -> None:
     plan = plan_topology_file(here(), file, options.model, options.target)
     hosts = find_host_commands(file, plan, options.root)
     paths = write_plan(here(), plan, options.format, Path(options.output), hosts, dry_run=options.dry_run)
-    said, key = ("would write", "would_write") if options.dry_run else ("wrote", "wrote")
+    prefix, key = ("would write", "would_write") if options.dry_run else ("wrote", "wrote")
     write_result(
-        {key: [*map(str, paths)]}, translate_lines("".join(f"{said} {path}\n" for path in paths)), json=options.json
+        {key: [*map(str, paths)]}, translate_lines("".join(f"{prefix} {path}\n" for path in paths)), json=options.json
     )

@@ -1,4 +1,4 @@
-"""Where things are: each folder has one subject, and the walks in ARCHITECTURE.md lead through the code."""
+"""Where things are: a folder has one subject, walks lead through the code, and groups of engine tests name modules."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import pytest
 
 from drydock.core.paths import ROOT
 from drydock.pages.folder_tables import read_first_line
+from tests.support import xdist_groups
 
 pytestmark = pytest.mark.checkout
 STEP = re.compile(r"^\d+\. `([\w/]+\.py): (\w+)`: .+[.:]$")
@@ -84,3 +85,19 @@ def test_the_file_of_a_verb_calls_its_steps(file: str) -> None:
     called = {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
     called |= {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
     assert {*FLOWS[file]} - called == set()
+
+
+ENGINE = ROOT / "tests" / "engine"
+
+
+def test_every_module_of_a_group_exists_and_no_module_is_of_two() -> None:
+    modules = [module for group in xdist_groups.GROUPS.values() for module in group]
+    assert [module for module in modules if not (ENGINE / f"{module}.py").is_file()] == []
+    assert len(modules) == len(set(modules))
+
+
+def test_long_groups_start_first_and_the_registrys_modules_fill_the_time_that_is_left() -> None:
+    paths = ("tests/registry/test_names.py", "tests/engine/test_run.py", "tests/engine/test_cpu_bench.py",
+             "tests/engine/test_rebuilds.py", "tests/engine/test_build_many.py")  # fmt: skip
+    ordered = sorted(map(xdist_groups.find_group, paths), key=xdist_groups.rank_group)
+    assert ordered == ["small images", "small images", "server", "tests/engine/test_run.py", paths[0]]

@@ -1,15 +1,17 @@
-"""docs/security.md says of each port who is answered without a key, as the code has it."""
+"""Pages list what code has: docs/security.md each port and who is answered, variables.md each variable."""
 
 from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
 
 import pytest
 
 from drydock.config.matrix import read_matrix
 from drydock.config.project_choice import DRYDOCK
 from drydock.core.paths import ROOT
+from drydock.pages.reference_pages import FOLDER
 from drydock.run.container import API_PORT, STATUS_PORT
 from drydock.topology.ports import RAY_WORKERS
 from entrypoints.plan.ranks import MASTER_DEFAULT, RAY_PORT, RPC_DEFAULT
@@ -73,3 +75,31 @@ def test_the_ports_of_connectors_are_those_of_the_templates() -> None:
     transfers = [variant.kv_transfer for variant in read_matrix(DRYDOCK) if variant.kv_transfer]
     purposes = {name for transfer in transfers for name in transfer.ports}
     assert set(row_title.partition(" (")[0].split(", ")) == purposes
+
+
+VARIABLES_PAGE = (ROOT / FOLDER / "variables.md").read_text()
+NAMED_VARIABLES = set(re.findall(r"`([A-Za-z_][A-Za-z0-9_]*)`", VARIABLES_PAGE))
+OWN = re.compile(r"\bDRYDOCK_[A-Z0-9_]*[A-Z0-9]\b")
+READ = re.compile(r"""(?:environ|env|environment|whole)(?:\.get\(|\[)["']([A-Za-z_][A-Za-z0-9_]*)["']""")
+STEMS = {"DRYDOCK_RUNNER", "DRYDOCK_RELEASE_RUNNER"}
+"""CI files add the architecture."""
+
+
+def read_by_code() -> Iterator[str]:
+    for folder in ("bench", "drydock", "entrypoints", "templates"):
+        for path in (path for path in (ROOT / folder).rglob("*") if path.suffix in (".py", ".j2", ".yml")):
+            text = path.read_text()
+            yield from OWN.findall(text)
+            if folder in ("drydock", "entrypoints"):
+                yield from READ.findall(text)
+
+
+def test_the_page_has_each_variable_that_code_reads_and_no_other_of_drydock() -> None:
+    code_variables = set(read_by_code()) - STEMS
+    assert {"DRYDOCK_CACHE", "DRYDOCK_OFFLINE", "HF_TOKEN", "TMPDIR"} <= code_variables
+    assert code_variables - NAMED_VARIABLES == set()
+    assert set(OWN.findall(VARIABLES_PAGE)) - code_variables == set()
+
+
+def test_each_place_of_a_table_is_filled() -> None:
+    assert re.findall(r"^\{.*\}$", VARIABLES_PAGE, re.MULTILINE) == []

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import json
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -37,3 +39,10 @@ def pod(data: Any) -> dict[str, Any]:
 
 def variables(data: Any) -> dict[str, Any]:
     return {item["name"]: item.get("value", item.get("valueFrom")) for item in pod(data)["containers"][0]["env"]}
+
+
+@functools.cache
+def compose_schema() -> Any:
+    """Return the Compose Specification's schema, as check-jsonschema brings it."""
+    text = (resources.files("check_jsonschema") / "builtin_schemas" / "vendor" / "compose-spec.json").read_text()
+    return json.loads(text)

@@ -1,4 +1,4 @@
-"""One server on three nodes, by vLLM's own multi-node: the end of one rank is the end of all, and they start again."""
+"""One server on three nodes, by vLLM's own multi-node: one rank ends all, and they start again; and `check` before."""
 
 from __future__ import annotations
 

@@ -9,12 +9,18 @@ from pathlib import Path
 
 import pytest
 
+from drydock.attest.components import Component, list_build_inputs
 from drydock.bundle import archive
 from drydock.bundle.archive import Archive, index_of, write_archive
-from drydock.bundle.bundle_records import Blob, make_blob
+from drydock.bundle.bundle_inputs import _list_source_blobs
+from drydock.bundle.bundle_records import ARCHIVE, STORED, Blob, make_blob
 from drydock.core.errors import DiskFullError, FetchError, InputError
 from drydock.core.files import _make_temporary_prefix
 from drydock.core.tar import unpack_tar
+from drydock.examine.advisories.advisory_search import not_covered
+from drydock.inputs.store import Store
+from drydock.model.locked import LockedImageBase, LockedPlatform, LockedSource
+from tests.support.hashes import sha256
 from tests.support.small_disk import small_disk
 
 BLOBS = [make_blob(b"one"), make_blob(b"two" * 1000)]
@@ -170,3 +176,21 @@ def test_a_hostile_bundle_is_refused(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(InputError, match="not a regular file"):
         Archive(tmp_path / "pipe")
+
+
+SOURCE_URL = "https://example.org/releases/a-1.tar.bz2"
+SOURCE_BASE = LockedImageBase(kind="image", reference="example.org/a:1", digest=None, verified=False, source="a test")
+
+
+def test_a_release_archive_is_carried_and_listed(store: Store) -> None:
+    key = sha256(b"BZh")
+    store.add([b"BZh"], key, "a-1.tar.bz2")
+    source = LockedSource(name="a", url=SOURCE_URL, sha256=key, source="a test")
+    pins = LockedPlatform(base=SOURCE_BASE, layers={}, tools=(), sources=(source,))
+    ((_, (blob, kind, annotations)),) = _list_source_blobs(pins, store)
+
+    assert (blob.digest, blob.size, kind) == (f"sha256:{key}", 3, ARCHIVE)
+    assert kind in STORED
+    assert "sources/a-1.tar.bz2" in annotations.values()
+    assert list_build_inputs(pins) == (Component("file", "a-1.tar.bz2", "", sha256=key, source=SOURCE_URL),)
+    assert ("source a", "its release archive is no package of an index") in not_covered(pins)

@@ -15,8 +15,8 @@ import yaml
 from drydock.model.running import Run
 from drydock.run import apptainer, docker_command, podman
 from drydock.run.container import FOR_BUCKETS, Container
-from tests.support.compose import compose_schema
 from tests.support.containers import GPUS, NODES, PRIVILEGED, RECORDS, RUNTIME, machine, made, node, word
+from tests.support.printed_forms import compose_schema
 
 
 def options(container: Container) -> dict[str, list[str]]:

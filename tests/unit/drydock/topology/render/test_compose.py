@@ -12,7 +12,7 @@ import yaml
 from drydock.topology.plan_model import Replica, TopologyPlan
 from drydock.topology.render import compose, render_plan
 from tests.support import topologies
-from tests.support.compose import compose_schema
+from tests.support.printed_forms import compose_schema
 
 PLANS = pytest.mark.parametrize("make", topologies.PLANS.values(), ids=list(topologies.PLANS))
 
