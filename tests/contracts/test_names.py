@@ -83,7 +83,7 @@ def test_names_that_cannot_be_searched_are_measured(tmp_path: Path) -> None:
 
 SAME_EVERYWHERE = {
     "ascend", "cpu", "cuda", "enflame", "habana", "neuron", "rocm", "tpu", "xpu",  # the probe and the decisions of each
-    "access", "benchmark", "bucket", "caches", "cluster", "collective", "compose", "errors",
+    "access", "benchmark", "bucket", "caches", "cluster", "collective", "errors",
     "families", "findings", "flags", "foundations", "git", "hub", "intents", "parsers",
     "bench_verb", "check_verb", "explain_verb", "plan_verb",  # a verb of ./inv, and the image's that it runs
     "ports", "ranks", "recipes", "roles", "router", "standins", "tar", "vllm_lists",
