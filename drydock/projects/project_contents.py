@@ -152,7 +152,7 @@ def plan_additions(project: Project, variant: Variant, options: ContentOptions) 
 
 def _require_content(options: ContentOptions, verb: str) -> None:
     if not (options.package or options.debian or options.certificate):
-        hint = f"./inv project {verb} PACKAGE, --debian NAME or --certificate FILE"
+        hint = "name PACKAGE or PACKAGE==VERSION, --debian NAME or --certificate FILE"
         raise InputError(f"project {verb}: names no package and no certificate", hint=hint)
 
 

@@ -15,7 +15,7 @@ from drydock.core.paths import ROOT
 
 pytestmark = pytest.mark.checkout
 
-PATTERNS = ("*.md", "docs/**/*.md", "drydock/**/*.py", "drydock/core/*.zh.yaml", "bench/*.py")
+PATTERNS = ("*.md", "docs/**/*.md", "drydock/**/*.py", "bench/*.py")
 PAGES = [path for pattern in PATTERNS for path in sorted(ROOT.glob(pattern)) if path != ROOT / "drydock/cli/cli.py"]
 """Pages, and modules, whose hints contain commands; program.py has patterns of commands."""
 COMMAND = re.compile(r"""(?:\./inv|\bin/invoke|["`]invoke|    invoke) ([a-z][^`\n|#";:)]*)""")

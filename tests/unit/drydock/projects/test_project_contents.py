@@ -240,7 +240,7 @@ def test_certificates_go_into_the_row_or_into_the_folder_that_all_rows_have(proj
 @pytest.mark.parametrize(
     ("options", "problem", "hint"),
     [
-        ({}, "names no package and no certificate", "./inv project add PACKAGE"),
+        ({}, "names no package and no certificate", "name PACKAGE or PACKAGE==VERSION"),
         ({"package": ("rich=14.0.0",)}, "rich=14.0.0: no requirement", "write rich==14.0.0"),
         ({"package": ("rich @ git+https://example.org/r",)}, "no requirement of a package", "PACKAGE==VERSION"),
         ({"debian": ("curl=8.1",)}, "--debian curl=8.1: no name", "the lock pins its version"),
