@@ -14,7 +14,7 @@ from drydock.cli.verb import Verb
 
 HEADINGS: dict[str, tuple[str, ...]] = {
     "Get an image": ("build", "run", "demo", "matrix", "images", "doctor"),
-    "Ask before you serve": ("plan", "check", "size", "explain", "compare"),
+    "Ask before you serve": ("plan", "check", "size", "explain", "compare", "review"),
     "Serve on several machines": (
         "topology init",
         "topology plan",

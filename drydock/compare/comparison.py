@@ -6,7 +6,8 @@ Only reading the lists, the model and the plans does IO. The command is never ex
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -22,7 +23,7 @@ from drydock.core.project import Project
 from drydock.run.recorded_host import CONFIGURATIONS
 from entrypoints.core.errors import EntrypointError
 from entrypoints.model.hub import parse_hub
-from entrypoints.model.read import Instead, ModelFacts, read_model
+from entrypoints.model.read import Instead, ModelFacts, read_known_model, read_model
 from entrypoints.plan.refusal import Refusal
 from entrypoints.plan.vllm_limits import find_refusals
 from entrypoints.request.flags import MODEL_NAME
@@ -62,18 +63,11 @@ def compare_command(
 ) -> Comparison:
     """Judge every part of a command, and compare the plans of both rows on recorded hosts. Raises InputError."""
     sides = Sides(old, new, VllmParser(old), VllmParser(new))
-    model, flags, extra = judge_words(command, sides)
-    facts = read_served_model(model, model_folder)
-    variables, other_variables = split_variables(command.env, old, new)
+    judged = judge_parts(command, sides, lambda name: read_served_model(name, model_folder))
+    model, flags, variables = judged.model, judged.flags, judged.variables
     names = {flag.new.name for flag in flags}
-    judgments = [
-        *_judge_model(facts, model, flags, sides),
-        *extra,
-        *_with_refusals(flags, facts, sides),
-        *judge_variables(variables, old, new, is_strict=FAILS in names),
-    ]
     judgments = sorted(
-        (_soften_if_assumed(judgment, old, new) for judgment in judgments), key=lambda item: -item.verdict
+        (_soften_if_assumed(judgment, old, new) for judgment in judged.judgments), key=lambda item: -item.verdict
     )
     comparison = Comparison(
         old=old,
@@ -82,7 +76,7 @@ def compare_command(
         judgments=tuple(judgments),
         defaults=tuple(changed_defaults(old.details, new.details, {*names, *variables})),
         lists=tuple(changed_lists(old, new)),
-        notes=tuple(_make_notes(command, other_variables, old, new)),
+        notes=tuple(_make_notes(command, judged.other_variables, old, new)),
         plans=(),
         left_out=(),
     )
@@ -94,6 +88,33 @@ def compare_command(
     after = PlannedSide(new.variant, _planned_words(model, accepted), env)
     left_out = tuple(flag.written for flag in flags if flag not in accepted)
     return comparison._replace(plans=tuple(compare_plans(project, hosts, before, after)), left_out=left_out)
+
+
+class JudgedParts(NamedTuple):
+    """Every part of a command, judged."""
+
+    model: str
+    facts: ModelFacts
+    flags: list[JudgedFlag]
+    variables: Mapping[str, str]
+    """Those that a vLLM reads."""
+    other_variables: tuple[str, ...]
+    judgments: tuple[Judgment, ...]
+
+
+def judge_parts(command: PastedCommand, sides: Sides, read: Callable[[str], ModelFacts]) -> JudgedParts:
+    """Judge every part of a command; `read` returns what is known of a model by its name."""
+    model, flags, extra = judge_words(command, sides)
+    facts = read(model)
+    variables, other_variables = split_variables(command.env, sides.old, sides.new)
+    is_strict = FAILS in {flag.new.name for flag in flags}
+    judgments = (
+        *_judge_model(facts, model, flags, sides),
+        *extra,
+        *_with_refusals(flags, facts, sides),
+        *judge_variables(variables, sides.old, sides.new, is_strict=is_strict),
+    )
+    return JudgedParts(model, facts, flags, variables, other_variables, judgments)
 
 
 def judge_words(command: PastedCommand, sides: Sides) -> tuple[str, list[JudgedFlag], list[Judgment]]:
@@ -142,6 +163,13 @@ def read_served_model(name: str, folder: str, env: Mapping[str, str] = os.enviro
     except EntrypointError as error:
         return NO_MODEL._replace(name=name, unknown=error.message)
     return facts
+
+
+@lru_cache(maxsize=256)
+def read_recorded_model(name: str) -> ModelFacts:
+    """Return what drydock has recorded of a model, by its name alone: no folder, cache or hub is read."""
+    unknown = NO_MODEL._replace(name=name, unknown="drydock has recorded no such model")
+    return (read_known_model(unknown, str(CONFIGURATIONS)) or unknown) if name else NO_MODEL
 
 
 def _judge_model(facts: ModelFacts, model: str, flags: list[JudgedFlag], sides: Sides) -> Iterator[Judgment]:

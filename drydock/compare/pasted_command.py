@@ -10,7 +10,7 @@ import shlex
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 from drydock.core.errors import InputError, explain_os_error
 from drydock.core.files import read_bounded
@@ -30,17 +30,47 @@ SWITCHES = (
 )
 """Options of `docker run` and `podman run` without a value. Source: their manuals."""
 SHORT_SWITCHES = frozenset("ditPq")
-_ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)=(.*)", re.DOTALL)
+ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)=(.*)", re.DOTALL)
 _TOKEN = re.compile(
     r"""(?P<space>[ \t\r]+|\\\r?\n)
     |(?P<comment>\#[^\n]*)
     |(?P<separator>[;&|()\n]+)
-    |(?P<redirect>\d?>{1,2}&?|<+)
-    |(?P<part>'[^']*'|"(?:\\.|[^"\\])*"|\\.|[^\s;&|()<>'"\\]+)""",
+    |(?P<redirect>\d?>{1,2}&?|<+(?![A-Za-z][\w./:-]*(?:[ ][\w./:-]+)*>))
+    |(?P<part>'[^']*'|"(?:\\.|[^"\\])*"|\\.|<[^<>]*>|\$\([^()]*(?:\([^()]*\)[^()]*)*\)|\$\{[^{}\n]*\}
+        |(?:[^\s;&|()<>'"\\$]|\$(?![({]))+|\$)""",
     re.VERBOSE | re.DOTALL,
 )
-"""Of a shell's grammar as much as a pasted command has."""
-_PYTHON = re.compile(r"python[\d.]*$")
+"""Of a shell's grammar as much as a pasted command has. <NAME> is a reader's to fill in, not a redirection."""
+PYTHON = re.compile(r"python[\d.]*$")
+
+
+class PlacedWord(str):
+    """A word of a script, with the line on which it begins, from 1."""
+
+    __slots__ = ("line",)
+    line: int
+
+    def __new__(cls, text: str, line: int) -> Self:
+        """Return a text with its line."""
+        word = super().__new__(cls, text)
+        word.line = line
+        return word
+
+
+class ContainerWords(NamedTuple):
+    """What a command starts a container with."""
+
+    image: str
+    env: Mapping[str, str]
+    options: tuple[tuple[str, str], ...]
+    """Each option with its value, which is empty for a switch."""
+    words: tuple[str, ...]
+    """What follows the image."""
+
+    @property
+    def program(self) -> tuple[str, ...]:
+        """Return what replaces the image's ENTRYPOINT; empty if nothing does."""
+        return tuple(value for option, value in self.options if option == "--entrypoint")[-1:]
 
 
 class PastedCommand(NamedTuple):
@@ -62,9 +92,9 @@ def parse_text(text: str) -> PastedCommand:
     env: dict[str, str] = {}
     servers: list[Sequence[str]] = []
     ignored: list[str] = []
-    for words in _simple_commands(text):
+    for words in split_commands(text):
         exported = words[1:] if words[0] == "export" else words
-        assignments = [match for word in exported if (match := _ASSIGNMENT.fullmatch(word))]
+        assignments = [match for word in exported if (match := ASSIGNMENT.fullmatch(word))]
         if len(assignments) == len(exported):
             env.update((match[1], match[2]) for match in assignments)
         elif any(_starts_server(word) for word in words):
@@ -82,24 +112,23 @@ def _starts_server(word: str) -> bool:
     return name in ("vllm", "drydock", *ENGINES) or word in (API_SERVER, COMMANDS) or word.startswith("--model")
 
 
-def _simple_commands(text: str) -> Iterator[list[str]]:
+def split_commands(text: str, first_line: int = 1) -> Iterator[list[PlacedWord]]:
     """Yield the words of each simple command, without redirections and comments. Raises InputError."""
-    words: list[str] = []
-    word: str | None = None
-    place, is_redirected = 0, False
+    words: list[PlacedWord] = []
+    word: PlacedWord | None = None
+    place, line, is_redirected = 0, first_line, False
     while place < len(text):
         token = _TOKEN.match(text, place)
         if token is None:
-            line = text.count("\n", 0, place) + 1
             raise InputError(f"--command-file: line {line}: a quote is not closed", hint="close each quote")
         place = token.end()
         if token.lastgroup == "part":
-            word = (word or "") + _unquote_part(token[0])
-            continue
-        if word is not None and not is_redirected:
-            words.append(word)
-        word = None
-        is_redirected = is_redirected or token.lastgroup == "redirect"
+            word = PlacedWord((word or "") + _unquote_part(token[0]), word.line if word else line)
+        else:
+            words += [word] if word is not None and not is_redirected else []
+            is_redirected = token.lastgroup == "redirect" or (is_redirected and word is None)
+            word = None
+        line += token[0].count("\n")
         if token.lastgroup == "separator":
             yield from [words] if words else []
             words, is_redirected = [], False
@@ -123,7 +152,7 @@ def parse_command_words(words: Sequence[str]) -> PastedCommand:
     env: dict[str, str] = {}
     remaining = [*words]
     while remaining:
-        match = _ASSIGNMENT.fullmatch(remaining[0])
+        match = ASSIGNMENT.fullmatch(remaining[0])
         if match:
             env[match[1]] = match[2]
         elif remaining[0] not in WRAPPERS:
@@ -143,7 +172,7 @@ def _parse_program(words: Sequence[str]) -> PastedCommand:
         return _parse_container(rest)
     if name in {"vllm", "drydock"}:
         return _parse_serve(name, rest)
-    if _PYTHON.match(name):
+    if PYTHON.match(name):
         return _parse_python(rest)
     if first == "serve":
         return PastedCommand(rest, {})
@@ -176,8 +205,8 @@ def _parse_python(rest: tuple[str, ...]) -> PastedCommand:
     )
 
 
-def _parse_container(rest: tuple[str, ...]) -> PastedCommand:
-    """Parse `docker run OPTIONS IMAGE WORDS`. Raises InputError."""
+def split_container(rest: Sequence[str]) -> ContainerWords:
+    """Split what follows `docker`: `run OPTIONS IMAGE WORDS`. Raises InputError."""
     words = [*rest]
     if words[:1] == ["container"]:
         words.pop(0)
@@ -185,26 +214,29 @@ def _parse_container(rest: tuple[str, ...]) -> PastedCommand:
         raise InputError(f"the command after --: found `docker {' '.join(words[:1])}`, expected `docker run … IMAGE …`")
     words.pop(0)
     env: dict[str, str] = {}
-    notes: list[str] = []
-    program: list[str] = []
+    options: list[tuple[str, str]] = []
     while words and words[0].startswith("-"):
         option, value = _container_option(words)
+        options.append((option, value))
         if option in ("-e", "--env"):
             variable, equals, text = value.partition("=")
             env[variable] = text if equals else f"${variable}"
-        elif option == "--env-file":
-            notes.append(f"not read: --env-file {value}")
-        elif option == "--entrypoint":
-            program = [value]
     if not words:
         raise InputError("the command after --: `docker run` without an image", hint=f"expected {FORMS}")
-    inner = [*program, *words[1:]]
+    return ContainerWords(words[0], env, tuple(options), tuple(words[1:]))
+
+
+def _parse_container(rest: tuple[str, ...]) -> PastedCommand:
+    """Parse `docker run OPTIONS IMAGE WORDS`. Raises InputError."""
+    container = split_container(rest)
+    notes = tuple(f"not read: --env-file {value}" for option, value in container.options if option == "--env-file")
+    program, inner = container.program, [*container.program, *container.words]
     if not inner:
         raise InputError("the command after --: `docker run` without words for vLLM after the image")
     is_plain = not program and not inner[0].startswith("-") and inner[0] not in ("serve", "vllm")
-    is_model = is_plain and not _PYTHON.match(inner[0].rpartition("/")[2])
+    is_model = is_plain and not PYTHON.match(inner[0].rpartition("/")[2])
     command = PastedCommand(tuple(inner), {}) if is_model else _parse_program(inner)
-    return command._replace(env={**env, **command.env}, notes=(*notes, *command.notes))
+    return command._replace(env={**container.env, **command.env}, notes=(*notes, *command.notes))
 
 
 def _container_option(words: list[str]) -> tuple[str, str]:

@@ -86,7 +86,7 @@ def _find_by_number(project: Project, option: str, distribution: str, number: st
         )
     if len(records) > 1:
         raise InputError(f"{option} {number}: several versions begin so", hint=f"one of {', '.join(names)}")
-    return _with_details(project, records[0], records[0].lists)
+    return make_release(project, records[0])
 
 
 def _by_version(name: str) -> tuple[Version, str]:
@@ -94,6 +94,11 @@ def _by_version(name: str) -> tuple[Version, str]:
         return Version(name.rpartition("-")[2]), name
     except InvalidVersion:
         return Version("0"), name
+
+
+def make_release(project: Project, record: vllm_lists.VllmLists) -> ServedVersion:
+    """Return a version that was read, by its number. Raises StaleError."""
+    return _with_details(project, record, record.lists)
 
 
 def _with_details(project: Project, record: vllm_lists.VllmLists, lists: Mapping[str, Any]) -> ServedVersion:

@@ -88,6 +88,23 @@ def parse_texts(text: str, name: str) -> YamlDocument:
     return _parse_document(text, name, _TextReader)
 
 
+def parse_documents(text: str, name: str) -> list[YamlDocument]:
+    """Parse all documents of a file of others. Values are texts, or None where nothing stands.
+
+    Anchors, aliases, merge keys, tags and duplicate keys (the last one counts) are read as engines read them. A value
+    that aliases name is one object, however often it stands there: who walks it counts its steps. The position of a
+    block scalar is its first line of text. Raises InputError.
+    """
+    try:
+        return _LooseReader(name, text).documents()
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        where = f"{name}: line {mark.line + 1}" if mark else name
+        raise InputError(f"{where}: {getattr(error, 'problem', None) or 'not YAML'}") from error
+    except (ValueError, OverflowError) as error:
+        raise InputError(f"{name}: {error}") from error
+
+
 def _parse_document(text: str, name: str, kind: type[_Reader]) -> YamlDocument:
     if len(text) > MAX_BYTES:
         raise InputError(f"{name}: larger than {MAX_BYTES} bytes", hint="is it the right file?")
@@ -162,6 +179,7 @@ class _Reader:
         self.name = name
         self.next: Callable[[], Any] = _LOADER(text).get_event
         self.places: dict[KeyPath, Position] = {(): Position(1, 1, None)}
+        self._anchors: dict[str, Any] = {}
         self.problems: list[str] = []
 
     def document(self) -> Any:
@@ -243,3 +261,58 @@ class _TextReader(_Reader):
 
     def _scalar(self, path: KeyPath, event: Any) -> Any:  # noqa: ARG002 - as in the class above
         return event.value
+
+
+class _LooseReader(_Reader):
+    """Reads what YAML allows, with texts for values."""
+
+    DEEPEST = 2 * MAX_DEPTH
+    """Kubernetes' own schemas have 40 levels."""
+
+    def documents(self) -> list[YamlDocument]:
+        """Return every document with data."""
+        documents: list[YamlDocument] = []
+        self.next()  # the stream starts
+        while type(self.next()) is not yaml.StreamEndEvent:
+            self.places, self._anchors = {(): Position(1, 1, None)}, {}
+            root = self.next()
+            data = self._value((), root, root.start_mark)
+            documents += [YamlDocument(self.name, data, self.places)] if data is not None else []
+            self.next()  # the document ends
+        return documents
+
+    def _value(self, path: KeyPath, event: Any, mark: Any) -> Any:
+        if len(path) >= self.DEEPEST:
+            raise yaml.MarkedYAMLError(problem=f"nested deeper than {self.DEEPEST}", problem_mark=event.start_mark)
+        is_scalar = type(event) is yaml.ScalarEvent
+        mark = event.start_mark if is_scalar else mark
+        line = mark.line + (2 if is_scalar and event.style in ("|", ">") else 1)
+        self.places[path] = Position(line, mark.column + 1, event.value if is_scalar else None)
+        if type(event) is yaml.AliasEvent:
+            return self._anchors.get(event.anchor or "")
+        if is_scalar:
+            value: Any = None if event.implicit[0] and event.value in ("", "~", "null") else event.value
+        elif type(event) is yaml.MappingStartEvent:
+            value = self._mapping(path)
+        else:
+            value = list(self._entries(path))
+        if event.anchor:
+            self._anchors[event.anchor] = value
+        return value
+
+    def _mapping(self, path: KeyPath) -> dict[str, Any]:
+        values: dict[str, Any] = {}
+        merged: list[Any] = []
+        while type(event := self.next()) is not yaml.MappingEndEvent:
+            if type(event) is not yaml.ScalarEvent:  # a key that no file of ours has; {{ x }} of a template is one
+                self._value((*path, ""), event, event.start_mark)
+                self._value((*path, ""), self.next(), event.start_mark)
+                continue
+            value = self._value((*path, event.value), self.next(), event.start_mark)
+            if event.value == "<<":
+                merged += value if isinstance(value, list) else [value]
+            else:
+                values[event.value] = value
+        for item in merged:
+            values = {**item, **values} if isinstance(item, dict) else values
+        return values

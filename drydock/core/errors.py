@@ -57,6 +57,12 @@ class StaleError(DrydockError):
     code = 3
 
 
+class RefusedError(DrydockError):
+    """`review`: a command would not start with the vLLM of its image."""
+
+    code = 3
+
+
 class FetchError(DrydockError):
     """A pinned file cannot be fetched, or its content does not match the pinned hash."""
 

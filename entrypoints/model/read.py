@@ -198,13 +198,13 @@ def _read_model_facts(name: str, load_format: str, hub: Hub | None, instead: Ins
     try:
         model = _read_hub_id(name, hub, load_format)
     except Refused as error:
-        recorded_facts = _read_known(
+        recorded_facts = read_known_model(
             _make_unanswered_facts(name, error.message, error.message, error.hint), instead.known
         )
         if recorded_facts is None:
             raise
         return recorded_facts
-    return (_read_known(model, instead.known) if model.unanswered else None) or model
+    return (read_known_model(model, instead.known) if model.unanswered else None) or model
 
 
 def _read_bucket(name: str, load_format: str, bucket: ReadBucket) -> ModelFacts:
@@ -238,7 +238,7 @@ def _read_described(name: str, path: str, load_format: str, hub: Hub | None) -> 
     return facts._replace(local=local, elsewhere=not here)
 
 
-def _read_known(model: ModelFacts, path: str) -> ModelFacts | None:
+def read_known_model(model: ModelFacts, path: str) -> ModelFacts | None:
     """Return a model with the configuration that drydock knows; None if it knows none. Raises MODEL."""
     entry = read_json(path).get(model.name) if path else None
     if entry is None:

@@ -1,0 +1,249 @@
+"""Containers in YAML of others: Compose files, Kubernetes objects and custom resources. Pure.
+
+Whatever an object is, a mapping with an image, or with a command or arguments and a name, is a container: so are those
+of Deployments, LeaderWorkerSets, InferenceServices, DynamoGraphDeployments and values of charts.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+from drydock.compare.pasted_command import PlacedWord
+from drydock.config.strict_yaml import KeyPath, YamlDocument, parse_documents
+from drydock.core.errors import InputError
+from drydock.review.written_commands import (
+    SHARED,
+    Container,
+    Place,
+    Surroundings,
+    container_port,
+    list_container,
+    split_line,
+    take_defaults,
+)
+
+STEPS_AT_MOST = 200_000
+"""Values that are looked at in a file, each as often as aliases name it."""
+ADDED = "VLLM_ADDITIONAL_ARGS"
+"""The variable with which an LLMInferenceService adds to the command of its template (KServe's documentation)."""
+SERVE = ("vllm", "serve")
+"""What charts and operators put before the arguments that a file names."""
+KUBEAI = "VLLM"
+"""The engine of KubeAI's models that is vLLM."""
+_PROBE = {"initialDelaySeconds": 0, "periodSeconds": 10, "failureThreshold": 3}
+"""Kubernetes' defaults of a probe, and vLLM's port if none is named."""
+
+
+class _Visit(NamedTuple):
+    path: KeyPath
+    value: Mapping[str, Any]
+    parents: tuple[Mapping[str, Any], ...]
+    """The mappings that hold it, the outermost first."""
+
+
+def list_yaml(text: str, file: str, first_line: int = 1) -> Iterator[Place]:
+    """Yield the commands of all documents of a file. Raises InputError."""
+    for document in parse_documents(text, file):
+        reader = _DocumentReader(document, file, first_line - 1)
+        for container in reader.list_containers():
+            yield from list_container(container)
+
+
+class _DocumentReader:
+    """Finds the containers of one document."""
+
+    def __init__(self, document: YamlDocument, file: str, lines_before: int) -> None:
+        self._document, self._file, self._before = document, file, lines_before
+        self._steps = 0
+
+    def list_containers(self) -> Iterator[Container]:
+        data = self._document.data
+        services = data.get("services") if isinstance(data, dict) else None
+        if isinstance(services, dict) and "kind" not in data:
+            for name, service in services.items():
+                if isinstance(service, dict):
+                    yield self._compose(("services", name), service)
+            return
+        for visit in self._walk((), data, ()):
+            yield from self._kubernetes(visit)
+
+    def _walk(self, path: KeyPath, value: Any, parents: tuple[Mapping[str, Any], ...]) -> Iterator[_Visit]:
+        self._steps += 1
+        if self._steps > STEPS_AT_MOST:
+            raise InputError(f"{self._file}: more than {STEPS_AT_MOST} values, with those of its aliases")
+        if isinstance(value, dict):
+            yield _Visit(path, value, parents)
+            for key, item in value.items():
+                yield from self._walk((*path, key), item, (*parents, value))
+        elif isinstance(value, list):
+            for index, item in enumerate(value):
+                yield from self._walk((*path, index), item, parents)
+
+    def _line(self, path: KeyPath) -> int:
+        """Return the line of a value, or of the nearest that holds it."""
+        places = self._document.places
+        ends = range(len(path), -1, -1)
+        return next(places[path[:end]].line for end in ends if path[:end] in places) + self._before
+
+    def _words(self, value: Any, path: KeyPath) -> tuple[str, ...]:
+        """Return a list of words, or a text that is split into them."""
+        if isinstance(value, list):
+            texts = ((item, self._line((*path, index))) for index, item in enumerate(value))
+            return tuple(PlacedWord(take_defaults(text), line) for text, line in texts if isinstance(text, str))
+        if isinstance(value, str):
+            return split_line(PlacedWord(take_defaults(value), self._line(path)))
+        return ()
+
+    def _env(self, value: Any, path: KeyPath) -> dict[str, str]:
+        """Return variables: of a mapping, of NAME=VALUE, or of Kubernetes' pairs of name and value."""
+        env: dict[str, str] = {}
+        if isinstance(value, dict):
+            pairs = [(name, text, (*path, name)) for name, text in value.items()]
+        else:
+            pairs = [(*_read_variable(item), (*path, index)) for index, item in enumerate(value or ())]
+        for name, text, place in pairs:
+            if name:
+                env[name] = PlacedWord(take_defaults(str(text)) if text is not None else "", self._line(place))
+        return env
+
+    # --- Compose -----------------------------------------------------------------------------------------------------
+
+    def _compose(self, path: KeyPath, service: Mapping[str, Any]) -> Container:
+        """Return a service. Source: the Compose specification, services."""
+        program = self._words(service.get("entrypoint"), (*path, "entrypoint"))
+        words = self._words(service.get("command"), (*path, "command"))
+        words = tuple(PlacedWord(word.replace("$$", "$"), word.line) for word in words if isinstance(word, PlacedWord))
+        image = service.get("image")
+        memory = service.get("shm_size") or service.get("ipc") or SHARED in str(service.get("tmpfs", ""))
+        has_memory = bool(memory) or any(SHARED in str(volume) for volume in _list_of(service.get("volumes")))
+        ports = () if service.get("network_mode") == "host" else tuple(self._compose_ports(service, path))
+        line = self._line((*path, "image") if image else path)
+        return Container(
+            self._file,
+            line,
+            "compose",
+            take_defaults(image) if isinstance(image, str) else "",
+            program,
+            words,
+            self._env(service.get("environment"), (*path, "environment")),
+            Surroundings(ports, has_memory),
+        )
+
+    def _compose_ports(self, service: Mapping[str, Any], path: KeyPath) -> Iterator[tuple[int, int]]:
+        for index, item in enumerate(_list_of(service.get("ports"))):
+            text = item.get("target", "") if isinstance(item, dict) else item
+            port = container_port(str(text))
+            if port:
+                yield port, self._line((*path, "ports", index))
+
+    # --- Kubernetes --------------------------------------------------------------------------------------------------
+
+    def _kubernetes(self, visit: _Visit) -> Iterator[Container]:
+        """Yield a mapping as a container, if it is one."""
+        value, path = visit.value, visit.path
+        image, engine = value.get("image"), value.get("engine_kwargs")
+        if isinstance(value.get("repository"), str) and isinstance(value.get("vllmConfig"), dict):
+            yield self._production_stack(visit)
+        elif value.get("engine") == KUBEAI and isinstance(value.get("args"), list):
+            yield self._container(visit, image, SERVE, self._words(value["args"], (*path, "args")))
+        elif isinstance(value.get("base_args"), list) and isinstance(value.get("model_id"), str):
+            yield from self._recipe(visit)
+        elif isinstance(engine, dict):
+            yield self._container(visit, None, SERVE, tuple(self._engine_words(visit, engine)))
+        elif isinstance(image, str) or "name" in value or "args" in value:
+            env = value.get("env")
+            names = [_read_variable(item) for item in env] if isinstance(env, list) else []
+            added = next((text for name, text in names if name == ADDED and isinstance(text, str)), "")
+            program = self._words(value.get("command"), (*path, "command"))
+            words = self._words(value.get("args"), (*path, "args"))
+            if added and not program and not words:
+                place = (*path, "env", [name for name, _ in names].index(ADDED), "value")
+                program, words = SERVE, ("$MODEL", *split_line(PlacedWord(added, self._line(place))))
+            if program or words:
+                yield self._container(visit, image, program, words)
+
+    def _container(self, visit: _Visit, image: Any, program: tuple[str, ...], words: tuple[str, ...]) -> Container:
+        path = visit.path
+        return Container(
+            self._file,
+            self._line((*path, "image") if image else path),
+            "kubernetes",
+            image if isinstance(image, str) else "",
+            program,
+            words,
+            self._env(visit.value.get("env"), (*path, "env")),
+            self._pod_surroundings(visit),
+        )
+
+    def _production_stack(self, visit: _Visit) -> Container:
+        """Return a model of vllm-project/production-stack's values, whose chart writes most of the command."""
+        value, config = visit.value, visit.value["vllmConfig"]
+        image = f"{value['repository']}:{value['tag']}" if isinstance(value.get("tag"), str) else value["repository"]
+        path = (*visit.path, "vllmConfig", "extraArgs")
+        words = (str(value.get("modelURL") or "$MODEL"), *self._words(config.get("extraArgs"), path))
+        container = self._container(visit, image, SERVE, words)
+        return container._replace(line=self._line((*visit.path, "repository")))
+
+    def _recipe(self, visit: _Visit) -> Iterator[Container]:
+        """Yield the commands of one of vLLM's published recipes: its base, and with each feature."""
+        value, features = visit.value, visit.parents[0].get("features") if visit.parents else None
+        image = value.get("docker_image") or f"vllm/vllm-openai:v{value.get('min_vllm_version')}"
+        base = (value["model_id"], *self._words(value["base_args"], (*visit.path, "base_args")))
+        yield self._container(visit, image, SERVE, base)
+        for name, feature in features.items() if isinstance(features, dict) else ():
+            if isinstance(feature, dict) and isinstance(feature.get("args"), list):
+                words = self._words(feature["args"], ("features", name, "args"))
+                yield self._container(visit, image, SERVE, (value["model_id"], *words))
+
+    def _engine_words(self, visit: _Visit, engine: Mapping[str, Any]) -> Iterator[str]:
+        """Yield the arguments of vLLM's engine that Ray's LLM configurations name, as flags."""
+        for name, value in engine.items():
+            line = self._line((*visit.path, "engine_kwargs", name))
+            if value in ("false", "False", None):
+                continue
+            yield PlacedWord(f"--{name.replace('_', '-')}", line)
+            if value not in ("true", "True"):
+                text = json.dumps(value) if isinstance(value, dict | list) else str(value)
+                yield PlacedWord(text, line)
+
+    def _pod_surroundings(self, visit: _Visit) -> Surroundings:
+        """Return what a pod says of the memory, and of the probes of one of its containers."""
+        value = visit.value
+        pod: Mapping[str, Any] = next((item for item in reversed(visit.parents) if "containers" in item), {})
+        mounts = [item for item in _list_of(value.get("volumeMounts")) if isinstance(item, dict)]
+        has_memory = pod.get("hostIPC") == "true" or any("shm" in str(item.get("mountPath")) for item in mounts)
+        probes = {name: value.get(f"{name}Probe") for name in ("startup", "liveness", "readiness")}
+        ports, patience = [], None
+        for name, probe in probes.items():
+            if not isinstance(probe, dict):
+                continue
+            line = self._line((*visit.path, f"{name}Probe"))
+            get = probe.get("httpGet")
+            port = container_port(str(get.get("port", ""))) if isinstance(get, dict) else 0
+            ports += [(port, line)] if port else []
+            is_judge = name == "startup" or (name == "liveness" and not isinstance(probes["startup"], dict))
+            if is_judge:
+                delay, period, failures = (_number(probe.get(key), value) for key, value in _PROBE.items())
+                patience = (delay + period * failures, line)
+        return Surroundings(tuple(ports), has_memory if pod else None, patience)
+
+
+def _read_variable(item: Any) -> tuple[str, Any]:
+    """Return name and value of a variable; a value that comes from elsewhere is a variable itself."""
+    if isinstance(item, str):
+        name, equals, text = item.partition("=")
+        return name, text if equals else f"${name}"
+    if isinstance(item, dict) and isinstance(item.get("name"), str):
+        return item["name"], f"${item['name']}" if "valueFrom" in item else item.get("value")
+    return "", None
+
+
+def _list_of(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
+
+
+def _number(value: Any, otherwise: int) -> int:
+    text = str(value)
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 7 else otherwise  # noqa: PLR2004 - a week of seconds
