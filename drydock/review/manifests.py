@@ -14,11 +14,13 @@ from drydock.compare.pasted_command import PlacedWord
 from drydock.config.strict_yaml import KeyPath, YamlDocument, parse_documents
 from drydock.core.errors import InputError
 from drydock.review.written_commands import (
+    REQUIREMENT,
     SHARED,
     Container,
     Place,
     Surroundings,
     container_port,
+    line_of,
     list_container,
     split_line,
     take_defaults,
@@ -30,6 +32,8 @@ ADDED = "VLLM_ADDITIONAL_ARGS"
 """The variable with which an LLMInferenceService adds to the command of its template (KServe's documentation)."""
 SERVE = ("vllm", "serve")
 """What charts and operators put before the arguments that a file names."""
+PRESET = "LLMInferenceService"
+"""Kinds of which KServe merges the pod with one of its own."""
 KUBEAI = "VLLM"
 """The engine of KubeAI's models that is vLLM."""
 _PROBE = {"initialDelaySeconds": 0, "periodSeconds": 10, "failureThreshold": 3}
@@ -112,9 +116,7 @@ class _DocumentReader:
 
     def _compose(self, path: KeyPath, service: Mapping[str, Any]) -> Container:
         """Return a service. Source: the Compose specification, services."""
-        program = self._words(service.get("entrypoint"), (*path, "entrypoint"))
-        words = self._words(service.get("command"), (*path, "command"))
-        words = tuple(PlacedWord(word.replace("$$", "$"), word.line) for word in words if isinstance(word, PlacedWord))
+        program, words = (self._compose_words(service.get(key), (*path, key)) for key in ("entrypoint", "command"))
         image = service.get("image")
         memory = service.get("shm_size") or service.get("ipc") or SHARED in str(service.get("tmpfs", ""))
         has_memory = bool(memory) or any(SHARED in str(volume) for volume in _list_of(service.get("volumes")))
@@ -130,6 +132,15 @@ class _DocumentReader:
             self._env(service.get("environment"), (*path, "environment")),
             Surroundings(ports, has_memory),
         )
+
+    def _compose_words(self, value: Any, path: KeyPath) -> tuple[str, ...]:
+        """Return a command: a backslash goes also before a space in quotes, and $$ is a dollar.
+
+        Source: mattn/go-shellwords, with which Compose splits a text.
+        """
+        text = value.replace("\\ ", " ") if isinstance(value, str) else value
+        words = self._words(text, path)
+        return tuple(PlacedWord(word.replace("$$", "$"), line_of(word, self._line(path))) for word in words)
 
     def _compose_ports(self, service: Mapping[str, Any], path: KeyPath) -> Iterator[tuple[int, int]]:
         for index, item in enumerate(_list_of(service.get("ports"))):
@@ -174,7 +185,7 @@ class _DocumentReader:
             program,
             words,
             self._env(visit.value.get("env"), (*path, "env")),
-            self._pod_surroundings(visit),
+            Surroundings() if program is SERVE else self._pod_surroundings(visit),
         )
 
     def _production_stack(self, visit: _Visit) -> Container:
@@ -189,13 +200,21 @@ class _DocumentReader:
     def _recipe(self, visit: _Visit) -> Iterator[Container]:
         """Yield the commands of one of vLLM's published recipes: its base, and with each feature."""
         value, features = visit.value, visit.parents[0].get("features") if visit.parents else None
-        image = value.get("docker_image") or f"vllm/vllm-openai:v{value.get('min_vllm_version')}"
-        base = (value["model_id"], *self._words(value["base_args"], (*visit.path, "base_args")))
+        image = value.get("docker_image") or f"{REQUIREMENT}{value.get('min_vllm_version')}"
+        base = (value["model_id"], *self._recipe_words(value["base_args"], (*visit.path, "base_args")))
         yield self._container(visit, image, SERVE, base)
         for name, feature in features.items() if isinstance(features, dict) else ():
             if isinstance(feature, dict) and isinstance(feature.get("args"), list):
-                words = self._words(feature["args"], ("features", name, "args"))
+                words = self._recipe_words(feature["args"], ("features", name, "args"))
                 yield self._container(visit, image, SERVE, (value["model_id"], *words))
+
+    def _recipe_words(self, value: Any, path: KeyPath) -> tuple[str, ...]:
+        """Return arguments that a recipe's page joins into a line for a shell."""
+        return tuple(
+            part
+            for word in self._words(value, path)
+            for part in (split_line(word) if word.startswith("-") and " " in word else (word,))
+        )
 
     def _engine_words(self, visit: _Visit, engine: Mapping[str, Any]) -> Iterator[str]:
         """Yield the arguments of vLLM's engine that Ray's LLM configurations name, as flags."""
@@ -209,9 +228,14 @@ class _DocumentReader:
                 yield PlacedWord(text, line)
 
     def _pod_surroundings(self, visit: _Visit) -> Surroundings:
-        """Return what a pod says of the memory, and of the probes of one of its containers."""
+        """Return what a pod says of the memory, and of the probes of one of its containers.
+
+        An operator adds to what is no pod, and to the pods of its presets: these say nothing.
+        """
         value = visit.value
         pod: Mapping[str, Any] = next((item for item in reversed(visit.parents) if "containers" in item), {})
+        if not pod or str(self._document.data.get("kind")).startswith(PRESET):
+            return Surroundings()
         mounts = [item for item in _list_of(value.get("volumeMounts")) if isinstance(item, dict)]
         has_memory = pod.get("hostIPC") == "true" or any("shm" in str(item.get("mountPath")) for item in mounts)
         probes = {name: value.get(f"{name}Probe") for name in ("startup", "liveness", "readiness")}
@@ -227,7 +251,7 @@ class _DocumentReader:
             if is_judge:
                 delay, period, failures = (_number(probe.get(key), value) for key, value in _PROBE.items())
                 patience = (delay + period * failures, line)
-        return Surroundings(tuple(ports), has_memory if pod else None, patience)
+        return Surroundings(tuple(ports), has_memory, patience)
 
 
 def _read_variable(item: Any) -> tuple[str, Any]:

@@ -13,7 +13,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from packaging.version import Version
+from packaging.version import InvalidVersion, Version
 
 from drydock.adopt import base_image, layer_facts
 from drydock.adopt.base_facts import UNVERSIONED
@@ -32,7 +32,7 @@ from drydock.lock.vllm_lists import RELEASE
 from drydock.model.record import Record, dump_record
 from drydock.oci.reference import Reference, parse_reference
 from drydock.publish import tags
-from drydock.review.written_commands import take_defaults
+from drydock.review.written_commands import REQUIREMENT, take_defaults
 from entrypoints.request.vllm_lists import BOOLEAN
 
 IMAGES_AT_MOST = 20
@@ -123,10 +123,11 @@ class ImageFinder:
         return found_image
 
     def _find(self, image: str) -> ImageVersion:
-        if not image:
-            return ImageVersion((), "no image stands beside the command")
-        if re.search(r"[${}<>]", image):
-            return ImageVersion((), "its image is a variable or a template")
+        if image.startswith(REQUIREMENT):
+            return self._find_release(image.removeprefix(REQUIREMENT))
+        if not image or re.search(r"[${}<>]", image):
+            how = "its image is a variable or a template" if image else "no image stands beside the command"
+            return ImageVersion((), how)
         try:
             reference = parse_reference(image)
         except InputError:
@@ -172,14 +173,22 @@ class ImageFinder:
         match = released or (_AMD.fullmatch(reference.tag) if reference.repository == "rocm/vllm" else None)
         if match is None:
             return ImageVersion((), "its tag says nothing of its vLLM" if reference.tag else "it has no tag")
-        version = Version(match[1])
+        known = self._find_release(match[1])
+        return known._replace(how=known.how.replace("its version", "its tag"))
+
+    def _find_release(self, number: str) -> ImageVersion:
+        """Return a release by its number, or those around it."""
+        try:
+            version = Version(number)
+        except InvalidVersion:
+            return ImageVersion((), f"{number} is no version")
         if version in self.releases:
-            return ImageVersion((self.releases[version],), "by its tag")
+            return ImageVersion((self.releases[version],), "by its version")
         older = [release for known, release in self.releases.items() if known < version]
         newer = [release for known, release in self.releases.items() if known > version]
         if not older or not newer:
             return ImageVersion((), f"drydock has read no vLLM that is {'newer' if older else 'older'} than {version}")
-        return ImageVersion((older[-1], newer[0]), f"between which its tag lies with {version}")
+        return ImageVersion((older[-1], newer[0]), f"between which {version} lies, by its version")
 
     # --- layers ------------------------------------------------------------------------------------------------------
 

@@ -26,6 +26,9 @@ from entrypoints.request.flags import REASONING_PARSER, TOOL_PARSER
 PORT, DEFAULT_PORT = "--port", 8000
 SEVERAL = ("--tensor-parallel-size", "--pipeline-parallel-size", "--data-parallel-size")
 """Flags that make processes which share memory in /dev/shm."""
+OMNI = "--omni"
+OF_OMNI = ImageVersion((), f"{OMNI} makes it a command of vLLM-Omni, whose flags are others")
+PLUGINS = ("--tool-parser-plugin", "--reasoning-parser-plugin")
 PATIENCE = 60
 """Seconds. No vLLM is ready sooner with a model of a few billion parameters (docs/benchmarks.md: imports, weights,
 compilation); a probe that gives up earlier ends each start."""
@@ -86,8 +89,8 @@ class ReviewedPlace(NamedTuple):
 
 def review_place(place: Place, finder: ImageFinder, to: ImageVersion | None) -> ReviewedPlace:
     """Judge a command by the image beside it, or by the one that comes instead."""
-    image = finder.find(place.image)
-    target = to or image
+    image = OF_OMNI if OMNI in place.words else finder.find(place.image)
+    target = image if image is OF_OMNI else to or image
     words = _close_words(place.words)
     command = PastedCommand(words, place.env, is_drydocks=target.is_drydocks)
     findings = [*_judge_entry(place, target), *_judge_surroundings(place, words)]
@@ -146,6 +149,8 @@ def _make_finding(
     level = _level_of(judgment, flag, sides.new)
     if level is None:
         return None
+    if _OPEN.search(judgment.name.partition(" ")[2].partition("{")[0]) and flag and flag.new.flag:
+        level = Level.UNKNOWN  # a reader fills the value in
     because = judgment.because
     if sides.old is sides.new:
         for two, one in _ONE_SIDE:
@@ -157,20 +162,27 @@ def _make_finding(
 
 def _level_of(judgment: Judgment, flag: JudgedFlag | None, version: ServedVersion) -> Level | None:
     """Return how bad a judgment is: what `compare` leaves to a person may be refused, or only ignored."""
-    match judgment.verdict:
-        case Verdict.SAFE:
-            return None
-        case Verdict.UNKNOWN:
-            return None if judgment.kind in ("model", "variable") else Level.UNKNOWN
-        case Verdict.BLOCKED:
-            return Level.REFUSED
-    if judgment.kind == "key":
-        return Level.REFUSED if version.details.closed else Level.WARNING
+    if judgment.verdict is Verdict.SAFE:
+        return None
+    if judgment.verdict is Verdict.UNKNOWN:
+        return None if judgment.kind in ("model", "variable") else Level.UNKNOWN
+    is_closed = judgment.kind == "key" and version.details.closed
+    if judgment.verdict is Verdict.BLOCKED or is_closed:
+        return Level.REFUSED
     if judgment.kind != "flag" or flag is None or version.assumed:
         return Level.WARNING
-    renamed = flag.old.flag is not None and flag.new.flag is not None and flag.old.flag.names != flag.new.flag.names
-    is_taken = flag.new.flag is not None and ("no effect" in flag.new.flag.deprecated or flag.new.is_negated)
-    return Level.WARNING if renamed or is_taken else Level.REFUSED
+    return _level_of_flag(flag)
+
+
+def _level_of_flag(flag: JudgedFlag) -> Level | None:
+    """Return how bad it is that a flag is not what it was, and has a successor."""
+    new, old = flag.new, flag.old
+    if new.flag is None:
+        return Level.REFUSED
+    if new.is_negated:  # both take it: --disable-x is the off form of --enable-x
+        return None if old.is_negated else Level.WARNING
+    is_renamed = old.flag is not None and old.flag.names != new.flag.names
+    return Level.WARNING if is_renamed or "no effect" in new.flag.deprecated else Level.REFUSED
 
 
 def describe_releases(flag: str, number: str, finder: ImageFinder) -> str:
@@ -197,6 +209,8 @@ def _line_of_flag(place: Place, head: str) -> int:
 
 def _judge_parsers(place: Place, parts: JudgedParts) -> Iterator[Finding]:
     """Yield a parser that no rule has for the model's architecture."""
+    if any(item.new.name in PLUGINS for item in parts.flags):
+        return
     for option, rules in ((TOOL_PARSER, TOOLS), (REASONING_PARSER, REASONING)):
         flag = next((item for item in parts.flags if item.new.name == option and item.new.values), None)
         names = {name for rule in rules if parts.facts.architecture in rule.architectures for name in rule.parsers}
@@ -208,7 +222,7 @@ def _judge_parsers(place: Place, parts: JudgedParts) -> Iterator[Finding]:
 
 def _judge_without_image(place: Place, words: Sequence[str], finder: ImageFinder) -> Iterator[Finding]:
     """Yield flags that no release has: which vLLM it is does not matter then."""
-    if place.image and not is_upstream(place.image):
+    if OMNI in words or (place.image and not is_upstream(place.image)):
         return  # another project's server may have flags of its own
     for group in split_words(words)[1]:
         is_closed = group.head.startswith("--") and not _OPEN.search(group.head)

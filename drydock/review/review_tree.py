@@ -17,6 +17,7 @@ from drydock.review.review_output import Review
 from drydock.review.tree_files import SkippedFile, TreeFile, read_tree
 from drydock.review.written_commands import (
     PLACES_AT_MOST,
+    REQUIREMENT,
     Place,
     list_blocks,
     list_dockerfile,
@@ -45,7 +46,7 @@ def review_folder(project: Project, folder: str, to: str, *, offline: bool) -> R
 
 def is_replaced(image: str, to: str) -> bool:
     """Return whether another image comes instead: of the same name; a row or a version comes instead of every one."""
-    if not image or not re.search(r"[/:@]", to):
+    if not image or image.startswith(REQUIREMENT) or not re.search(r"[/:@]", to):
         return True
     try:
         names = [parse_reference(take_defaults(text)).repository.rpartition("/")[2] for text in (image, to)]

@@ -20,11 +20,14 @@ QUOTING = frozenset(("echo", "printf", "grep", "pkill", "pgrep", "killall", "whi
 """Programs that get the words of a command, and start none."""
 NESTED_AT_MOST = 4
 """`bash -c` within `bash -c`."""
+REQUIREMENT = "vllm=="
+"""How a package of vLLM is named, where it stands for an image: what `pip install` got before a command."""
 SHARED = "/dev/shm"  # noqa: S108 - where processes share memory
 PLACES_AT_MOST = 500
 """Commands of one file."""
 _FENCE = re.compile(r"^(?P<indent>[ \t>]*)(?P<mark>`{3,}|~{3,})[ \t]*(?P<language>[\w+-]*)[^\n]*$")
 _HEREDOC = re.compile(r"<<-?[ \t]*(['\"]?)([A-Za-z_]\w*)\1")
+_INSTALLED = re.compile(r"vllm(?:\[[\w,.-]*\])?==(\d[\w.]*)")
 _DEFAULT = re.compile(r"\$\{[A-Za-z_]\w*:?-([^${}]*)\}")
 """${NAME:-default}: a shell and Compose take the default where nothing is set."""
 _SERVES_ALONE = re.compile(r"(vllm-openai|vllm-cpu-release-repo)(-[a-z0-9]+)*")
@@ -165,13 +168,16 @@ def _find_script(words: Sequence[str]) -> str | None:
 def list_script(text: str, file: str, first_line: int, kind: str, depth: int = 0) -> Iterator[Place]:
     """Yield the commands of a script. Raises InputError for one that no shell could read either."""
     env: dict[str, str] = {}
+    installed = ""
     for words in pasted_command.split_commands(_blank_heredocs(text), first_line):
+        installed = next((f"{REQUIREMENT}{match[1]}" for word in words if (match := _INSTALLED.match(word))), installed)
         exported = words[1:] if words[0] == "export" else words
         assignments = [match for word in exported if (match := pasted_command.ASSIGNMENT.fullmatch(word))]
         if len(assignments) == len(exported):
             env.update((match[1], PlacedWord(match[2], words[0].line)) for match in assignments)
         elif words[0] not in QUOTING:
-            yield from _list_command(words, file, kind, env, depth)
+            for place in _list_command(words, file, kind, env, depth):
+                yield place if place.image else place._replace(image=installed)
 
 
 def _list_command(

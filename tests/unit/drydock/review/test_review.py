@@ -166,7 +166,7 @@ def test_what_only_names_vllm_is_no_command(tmp_path: Path, text: str) -> None:
     [
         (RELEASE, ["0.18.0"], "by its tag"),
         ("mirror.example:5000/vllm/vllm-openai:v0.18.0-cu130", ["0.18.0"], "by its tag"),
-        ("vllm/vllm-openai:v0.10.2", ["0.9.2", "0.11.0"], "between which"),
+        ("vllm/vllm-openai:v0.10.2", ["0.9.2", "0.11.0"], "between which 0.10.2 lies, by its tag"),
         ("rocm/vllm:rocm6.4.1_vllm_0.8.5_x", ["0.8.5"], "by its tag"),
         ("vllm/vllm-openai", ["0.33.0"], "the newest that was read: its tag moves"),
         ("vllm/vllm-openai:${TAG:-v0.18.0}", ["0.18.0"], "by its tag"),
