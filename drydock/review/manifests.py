@@ -206,7 +206,7 @@ class _DocumentReader:
         for name, feature in features.items() if isinstance(features, dict) else ():
             if isinstance(feature, dict) and isinstance(feature.get("args"), list):
                 words = self._recipe_words(feature["args"], ("features", name, "args"))
-                yield self._container(visit, image, SERVE, (value["model_id"], *words))
+                yield self._container(visit, image, SERVE, (*base, *words))
 
     def _recipe_words(self, value: Any, path: KeyPath) -> tuple[str, ...]:
         """Return arguments that a recipe's page joins into a line for a shell."""

@@ -126,7 +126,7 @@ class ImageFinder:
         if image.startswith(REQUIREMENT):
             return self._find_release(image.removeprefix(REQUIREMENT))
         if not image or re.search(r"[${}<>]", image):
-            how = "its image is a variable or a template" if image else "no image stands beside the command"
+            how = "its image is a variable or a template" if image else "no image stands next to the command"
             return ImageVersion((), how)
         try:
             reference = parse_reference(image)

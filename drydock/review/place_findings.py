@@ -88,7 +88,7 @@ class ReviewedPlace(NamedTuple):
 
 
 def review_place(place: Place, finder: ImageFinder, to: ImageVersion | None) -> ReviewedPlace:
-    """Judge a command by the image beside it, or by the one that comes instead."""
+    """Judge a command by the image next to it, or by the one that comes instead."""
     image = OF_OMNI if OMNI in place.words else finder.find(place.image)
     target = image if image is OF_OMNI else to or image
     words = _close_words(place.words)
@@ -213,7 +213,8 @@ def _judge_parsers(place: Place, parts: JudgedParts) -> Iterator[Finding]:
         return
     for option, rules in ((TOOL_PARSER, TOOLS), (REASONING_PARSER, REASONING)):
         flag = next((item for item in parts.flags if item.new.name == option and item.new.values), None)
-        names = {name for rule in rules if parts.facts.architecture in rule.architectures for name in rule.parsers}
+        fitting = {name for rule in rules if parts.facts.architecture in rule.architectures for name in rule.parsers}
+        names = {name for rule in rules if fitting & {*rule.parsers} for name in rule.parsers}  # and of the same form
         if flag and names and flag.new.values[0] not in names and not _OPEN.search(flag.new.values[0]):
             because = f"{parts.facts.architecture} writes in another form: {parts.facts.name}"
             instead = f"{option} {' or '.join(sorted(names))}"

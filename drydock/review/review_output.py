@@ -9,7 +9,7 @@ import hashlib
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from urllib.parse import quote
 
 from drydock.core.console import as_lines, printable
@@ -35,7 +35,7 @@ class Review(NamedTuple):
 
     folder: str
     to: str
-    """The image that comes instead; empty for those beside the commands."""
+    """The image that comes instead; empty for those next to the commands."""
     places: tuple[ReviewedPlace, ...]
     skipped: tuple[SkippedFile, ...]
 
@@ -103,7 +103,7 @@ def format_review_json(review: Review) -> str:
         for place in review.places
     ]
     skipped = [item._asdict() for item in review.skipped]
-    return format_json({"to": review.to, "commands": commands, "skipped": skipped})
+    return _dump({"to": review.to, "commands": commands, "skipped": skipped})
 
 
 def format_sarif(review: Review) -> str:
@@ -128,7 +128,7 @@ def format_sarif(review: Review) -> str:
     rules = [{"id": rule, "shortDescription": {"text": level.word}} for level, rule in RULES.items()]
     driver = {"name": "drydock", "rules": rules}
     run = {"tool": {"driver": driver}, "columnKind": "utf16CodeUnits", "results": results}
-    return format_json({"$schema": "https://json.schemastore.org/sarif-2.1.0.json", "version": "2.1.0", "runs": [run]})
+    return _dump({"$schema": "https://json.schemastore.org/sarif-2.1.0.json", "version": "2.1.0", "runs": [run]})
 
 
 def format_github(review: Review) -> str:
@@ -166,7 +166,12 @@ def format_gitlab(review: Review) -> str:
         }
         for place, finding in _list_findings(review)
     ]
-    return format_json(issues)
+    return _dump(issues)
+
+
+def _dump(value: Any) -> str:
+    """Return JSON in which no string begins a command of GitHub's logs: the same document, with an escape."""
+    return format_json(value).replace("##[", "#\\u0023[")
 
 
 def _without_markup(text: str) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import islice
 from pathlib import Path
 
@@ -12,7 +12,7 @@ from drydock.core.project import Project
 from drydock.oci.reference import parse_reference
 from drydock.review.manifests import list_yaml
 from drydock.review.named_images import ImageFinder
-from drydock.review.place_findings import review_place
+from drydock.review.place_findings import Finding, ReviewedPlace, review_place
 from drydock.review.review_output import Review
 from drydock.review.tree_files import SkippedFile, TreeFile, read_tree
 from drydock.review.written_commands import (
@@ -32,7 +32,7 @@ _TEMPLATE = re.compile(r"\{\{-?\s*[.$\w(/]")
 
 
 def review_folder(project: Project, folder: str, to: str, *, offline: bool) -> Review:
-    """Judge every command below a folder, by the image beside it or by `to`. Raises DrydockError."""
+    """Judge every command below a folder, by the image next to it or by `to`. Raises DrydockError."""
     finder = ImageFinder(project, offline=offline)
     target = finder.find_option("--to", to) if to else None
     skipped: list[SkippedFile] = []
@@ -41,7 +41,16 @@ def review_folder(project: Project, folder: str, to: str, *, offline: bool) -> R
         for place in _list_places(file, skipped):
             instead = target if target and is_replaced(place.image, to) else None
             places.append(review_place(place, finder, instead))
-    return Review(folder, to, tuple(places), tuple(skipped))
+    return Review(folder, to, tuple(_without_repetitions(places)), tuple(skipped))
+
+
+def _without_repetitions(places: Iterable[ReviewedPlace]) -> Iterator[ReviewedPlace]:
+    """Yield places without what was found on the same line before: files name one argument for several commands."""
+    known: set[tuple[str, Finding]] = set()
+    for place in places:
+        new = [finding for finding in place.findings if (place.place.file, finding) not in known]
+        known.update((place.place.file, finding) for finding in new)
+        yield place._replace(findings=tuple(new))
 
 
 def is_replaced(image: str, to: str) -> bool:

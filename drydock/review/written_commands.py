@@ -53,7 +53,7 @@ class Place(NamedTuple):
     kind: str
     """What holds it: compose, kubernetes, shell, dockerfile, unit, markdown."""
     image: str
-    """As it is written; empty if none stands beside the command."""
+    """As it is written; empty if none stands next to the command."""
     words: tuple[str, ...]
     """What vLLM's parser gets, after `serve`."""
     env: Mapping[str, str]

@@ -98,3 +98,15 @@ def test_what_changed_is_found_in_every_file_of_the_project(project: Project) ->
     assert ["inputs changed" in reason for reason in why()] == [True]
     (project.root / "requirements.txt").write_text("drydock==99\n")
     assert all("requirements.txt changed" in reason for reason in why())
+
+
+@pytest.mark.parametrize("form", workflow.PATHS)
+def test_a_request_has_its_vllm_commands_reviewed(project: Project, form: str) -> None:
+    workflow.write(project, read_matrix(project), form)
+    document = yaml.safe_load((project.root / workflow.PATHS[form]).read_text())
+    job = (document["jobs"] if form == "github" else document)["review"]
+    expected = {"github": '--format github --to "$TO"', "gitlab": '--format gitlab --to "$DRYDOCK_REVIEW_TO" >'}
+    assert f"drydock review . --offline {expected[form]}" in yaml.safe_dump(job, width=1000)
+    if form == "gitlab":
+        assert job["artifacts"]["when"] == "always"
+    assert "review" not in workflow.render_workflow(form, [], [])

@@ -1,4 +1,4 @@
-"""`review`: commands are found in files of every kind, and are judged by the vLLM of the image beside them."""
+"""`review`: commands are found in files of every kind, and are judged by the vLLM of the image next to them."""
 
 from __future__ import annotations
 
@@ -176,7 +176,7 @@ def test_what_only_names_vllm_is_no_command(tmp_path: Path, text: str) -> None:
         ("vllm/vllm-openai:v99.0.0", [], "newer than 99"),
         ("http://169.254.169.254/x/vllm-openai:v0.18.0", [], "says nothing"),
         ("registry.example/x:cuda13.0-vllm0.33-1.4.0", ["0.33.0"], "by its row"),
-        ("", [], "no image stands beside"),
+        ("", [], "no image stands next to"),
     ],
 )
 def test_an_image_is_known_by_its_tag_or_its_row_when_offline(image: str, versions: list[str], how: str) -> None:
