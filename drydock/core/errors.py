@@ -57,7 +57,7 @@ class StaleError(DrydockError):
     code = 3
 
 
-class RefusedError(DrydockError):
+class CommandRefusedError(DrydockError):
     """`review`: a command would not start with the vLLM of its image."""
 
     code = 3

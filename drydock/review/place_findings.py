@@ -19,7 +19,7 @@ from drydock.compare.pasted_command import PastedCommand
 from drydock.compare.vllm_parser import split_words
 from drydock.compare.vllm_version import ServedVersion
 from drydock.review.named_images import ImageFinder, ImageVersion, is_upstream
-from drydock.review.written_commands import Place, line_of
+from drydock.review.written_commands import CommandPlace, line_of
 from entrypoints.model.parsers import REASONING, TOOLS
 from entrypoints.request.flags import REASONING_PARSER, TOOL_PARSER
 
@@ -62,7 +62,7 @@ class Level(IntEnum):
         return ("not known", "warning", "would not start")[self]
 
 
-class Finding(NamedTuple):
+class PlaceFinding(NamedTuple):
     """One thing that is wrong, or not known."""
 
     level: Level
@@ -77,9 +77,9 @@ class Finding(NamedTuple):
 class ReviewedPlace(NamedTuple):
     """A command with what is wrong with it."""
 
-    place: Place
+    place: CommandPlace
     image: ImageVersion
-    findings: tuple[Finding, ...]
+    findings: tuple[PlaceFinding, ...]
 
     @property
     def level(self) -> Level | None:
@@ -87,7 +87,7 @@ class ReviewedPlace(NamedTuple):
         return max((finding.level for finding in self.findings), default=None)
 
 
-def review_place(place: Place, finder: ImageFinder, to: ImageVersion | None) -> ReviewedPlace:
+def review_place(place: CommandPlace, finder: ImageFinder, to: ImageVersion | None) -> ReviewedPlace:
     """Judge a command by the image next to it, or by the one that comes instead."""
     image = OF_OMNI if OMNI in place.words else finder.find(place.image)
     target = image if image is OF_OMNI else to or image
@@ -95,11 +95,11 @@ def review_place(place: Place, finder: ImageFinder, to: ImageVersion | None) -> 
     command = PastedCommand(words, place.env, is_drydocks=target.is_drydocks)
     findings = [*_judge_entry(place, target), *_judge_surroundings(place, words)]
     if target.warning:
-        findings.append(Finding(Level.WARNING, place.line, place.image, target.warning))
+        findings.append(PlaceFinding(Level.WARNING, place.line, place.image, target.warning))
     if target.versions:
         findings += _judge_versions(place, command, image, target, finder)
     else:
-        findings.append(Finding(Level.UNKNOWN, place.line, place.image or "image", target.how))
+        findings.append(PlaceFinding(Level.UNKNOWN, place.line, place.image or "image", target.how))
         findings += _judge_without_image(place, words, finder)
     return ReviewedPlace(place, target, tuple(sorted(findings, key=lambda finding: (-finding.level, finding.line))))
 
@@ -121,10 +121,10 @@ def _close_words(words: Sequence[str]) -> tuple[str, ...]:
 
 
 def _judge_versions(
-    place: Place, command: PastedCommand, image: ImageVersion, target: ImageVersion, finder: ImageFinder
-) -> Iterator[Finding]:
+    place: CommandPlace, command: PastedCommand, image: ImageVersion, target: ImageVersion, finder: ImageFinder
+) -> Iterator[PlaceFinding]:
     """Yield what every version that the image can be has against a command."""
-    results: list[list[Finding]] = []
+    results: list[list[PlaceFinding]] = []
     for version in target.versions:
         is_other = target is not image and len(image.versions) == 1
         old = image.versions[0] if is_other else version
@@ -141,8 +141,8 @@ def _judge_versions(
 
 
 def _make_finding(
-    place: Place, judgment: Judgment, parts: JudgedParts, sides: Sides, finder: ImageFinder
-) -> Finding | None:
+    place: CommandPlace, judgment: Judgment, parts: JudgedParts, sides: Sides, finder: ImageFinder
+) -> PlaceFinding | None:
     """Return a judgment as a finding; None if the vLLM takes the part, or if the part is not known to anyone."""
     flag = next((item for item in parts.flags if judgment in item.judgments or judgment.name == item.written), None)
     judgment = soften_judgment(judgment, sides.new.assumed) if sides.new.assumed else judgment
@@ -157,7 +157,7 @@ def _make_finding(
             because = because.replace(two, one)
     if flag is not None and flag.new.flag is None and not flag.new.candidates:
         because += describe_releases(flag.new.name, sides.new.version, finder)
-    return Finding(level, _line_of_part(place, judgment, flag), judgment.name, because, judgment.instead)
+    return PlaceFinding(level, _line_of_part(place, judgment, flag), judgment.name, because, judgment.instead)
 
 
 def _level_of(judgment: Judgment, flag: JudgedFlag | None, version: ServedVersion) -> Level | None:
@@ -197,17 +197,17 @@ def describe_releases(flag: str, number: str, finder: ImageFinder) -> str:
     return f" ({names[-1]} was the last read that has it)" if names else ""
 
 
-def _line_of_part(place: Place, judgment: Judgment, flag: JudgedFlag | None) -> int:
+def _line_of_part(place: CommandPlace, judgment: Judgment, flag: JudgedFlag | None) -> int:
     if judgment.kind == "variable":
         return line_of(place.env.get(judgment.name.partition("=")[0], ""), place.line)
     return _line_of_flag(place, flag.group.head if flag else judgment.name)
 
 
-def _line_of_flag(place: Place, head: str) -> int:
+def _line_of_flag(place: CommandPlace, head: str) -> int:
     return next((line_of(word, place.line) for word in place.words if word.partition("=")[0] == head), place.line)
 
 
-def _judge_parsers(place: Place, parts: JudgedParts) -> Iterator[Finding]:
+def _judge_parsers(place: CommandPlace, parts: JudgedParts) -> Iterator[PlaceFinding]:
     """Yield a parser that no rule has for the model's architecture."""
     if any(item.new.name in PLUGINS for item in parts.flags):
         return
@@ -218,10 +218,10 @@ def _judge_parsers(place: Place, parts: JudgedParts) -> Iterator[Finding]:
         if flag and names and flag.new.values[0] not in names and not _OPEN.search(flag.new.values[0]):
             because = f"{parts.facts.architecture} writes in another form: {parts.facts.name}"
             instead = f"{option} {' or '.join(sorted(names))}"
-            yield Finding(Level.WARNING, _line_of_flag(place, flag.group.head), flag.written, because, instead)
+            yield PlaceFinding(Level.WARNING, _line_of_flag(place, flag.group.head), flag.written, because, instead)
 
 
-def _judge_without_image(place: Place, words: Sequence[str], finder: ImageFinder) -> Iterator[Finding]:
+def _judge_without_image(place: CommandPlace, words: Sequence[str], finder: ImageFinder) -> Iterator[PlaceFinding]:
     """Yield flags that no release has: which vLLM it is does not matter then."""
     if OMNI in words or (place.image and not is_upstream(place.image)):
         return  # another project's server may have flags of its own
@@ -231,34 +231,34 @@ def _judge_without_image(place: Place, words: Sequence[str], finder: ImageFinder
         if is_closed and not any(meaning.flag or meaning.candidates for meaning in meanings):
             releases = f"{finder.all_versions[0].version} to {finder.all_versions[-1].version}"
             because = f"none of the {len(meanings)} releases of vLLM that were read, {releases}, has it"
-            yield Finding(Level.WARNING, _line_of_flag(place, group.head), group.head, because)
+            yield PlaceFinding(Level.WARNING, _line_of_flag(place, group.head), group.head, because)
 
 
 # --- what stands around the command ----------------------------------------------------------------------------------
 
 
-def _judge_entry(place: Place, image: ImageVersion) -> Iterator[Finding]:
+def _judge_entry(place: CommandPlace, image: ImageVersion) -> Iterator[PlaceFinding]:
     """Yield a program that the image's ENTRYPOINT gets as arguments, and an ENTRYPOINT that is none of vLLM's."""
     if place.entry:
         because = "the image's ENTRYPOINT is vLLM's server, which gets these words as arguments"
-        yield Finding(Level.REFUSED, place.line, " ".join(place.entry), because, "the arguments alone")
+        yield PlaceFinding(Level.REFUSED, place.line, " ".join(place.entry), because, "the arguments alone")
     elif place.is_entered and image.entrypoint is not None and "vllm" not in " ".join(image.entrypoint):
         because = f"the image's ENTRYPOINT is {list(image.entrypoint)!a:.80}, which starts no vLLM with these words"
-        yield Finding(Level.REFUSED, place.line, place.image, because, "vllm serve before them, as the command")
+        yield PlaceFinding(Level.REFUSED, place.line, place.image, because, "vllm serve before them, as the command")
 
 
-def _judge_surroundings(place: Place, words: Sequence[str]) -> Iterator[Finding]:
+def _judge_surroundings(place: CommandPlace, words: Sequence[str]) -> Iterator[PlaceFinding]:
     """Yield ports, probes and shared memory that contradict the command."""
     values = _values_of(words)
     port = values.get(PORT, str(DEFAULT_PORT))
     for number, line in place.around.ports:
         if port.isdigit() and number != int(port) and all(other != int(port) for other, _ in place.around.ports):
             because = f"vLLM listens on {port}{'' if PORT in values else ', its default'}"
-            yield Finding(Level.WARNING, line, f"port {number}", because, f"{PORT} {number}, or port {port} here")
+            yield PlaceFinding(Level.WARNING, line, f"port {number}", because, f"{PORT} {number}, or port {port} here")
     if place.around.patience and place.around.patience[0] < PATIENCE:
         seconds, line = place.around.patience
         because = f"it ends a container that does not answer within {seconds} s, and vLLM needs a minute or more"
-        yield Finding(
+        yield PlaceFinding(
             Level.WARNING,
             line,
             "probe",
@@ -271,7 +271,7 @@ def _judge_surroundings(place: Place, words: Sequence[str]) -> Iterator[Finding]
     if several and place.around.shares_memory is False:
         because = "its processes share memory in /dev/shm, of which an engine gives 64 MB"
         instead = "emptyDir with medium Memory at /dev/shm" if place.kind == "kubernetes" else "shm_size or ipc: host"
-        yield Finding(Level.WARNING, place.line, several, because, instead)
+        yield PlaceFinding(Level.WARNING, place.line, several, because, instead)
 
 
 def _values_of(words: Sequence[str]) -> dict[str, str]:

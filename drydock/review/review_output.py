@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 from urllib.parse import quote
 
 from drydock.core.console import as_lines, printable
-from drydock.core.errors import RefusedError
+from drydock.core.errors import CommandRefusedError
 from drydock.core.files import format_json
-from drydock.review.place_findings import Finding, Level, ReviewedPlace
+from drydock.review.place_findings import Level, PlaceFinding, ReviewedPlace
 from drydock.review.tree_files import SkippedFile
 from entrypoints.core.redact import redact_text
 from entrypoints.core.text import format_one_line
@@ -46,10 +46,10 @@ class Review(NamedTuple):
 
 
 def raise_refused(review: Review) -> None:
-    """Raise RefusedError if a command would not start."""
+    """Raise CommandRefusedError if a command would not start."""
     number = review.counts[Level.REFUSED]
     if number:
-        raise RefusedError(f"{number} of {len(review.places)} commands would not start")
+        raise CommandRefusedError(f"{number} of {len(review.places)} commands would not start")
 
 
 def shorten(text: str) -> str:
@@ -58,13 +58,13 @@ def shorten(text: str) -> str:
     return line if len(line) <= TEXT_AT_MOST else f"{line[:TEXT_AT_MOST]}…"
 
 
-def describe(finding: Finding) -> str:
+def describe(finding: PlaceFinding) -> str:
     """Return a finding as a sentence."""
     instead = f" → {finding.instead}" if finding.instead else ""
     return shorten(f"{finding.level.word}: {shorten(finding.part)[:120]}: {finding.because}{instead}")
 
 
-def _list_findings(review: Review) -> Iterator[tuple[ReviewedPlace, Finding]]:
+def _list_findings(review: Review) -> Iterator[tuple[ReviewedPlace, PlaceFinding]]:
     yield from ((place, finding) for place in review.places for finding in place.findings)
 
 
@@ -179,7 +179,7 @@ def _without_markup(text: str) -> str:
     return _MARKDOWN.sub(r"\\\1", text)
 
 
-def _fingerprint(place: ReviewedPlace, finding: Finding) -> str:
+def _fingerprint(place: ReviewedPlace, finding: PlaceFinding) -> str:
     """Return what stays the same if a file's other lines move."""
     parts = (place.place.file, place.place.image, finding.level.word, finding.part, finding.because)
     return hashlib.sha256("\0".join(parts).encode(errors="replace")).hexdigest()

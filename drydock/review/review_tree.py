@@ -10,21 +10,21 @@ from pathlib import Path
 from drydock.core.errors import InputError
 from drydock.core.project import Project
 from drydock.oci.reference import parse_reference
-from drydock.review.manifests import list_yaml
 from drydock.review.named_images import ImageFinder
-from drydock.review.place_findings import Finding, ReviewedPlace, review_place
+from drydock.review.place_findings import PlaceFinding, ReviewedPlace, review_place
 from drydock.review.review_output import Review
 from drydock.review.tree_files import SkippedFile, TreeFile, read_tree
 from drydock.review.written_commands import (
     PLACES_AT_MOST,
     REQUIREMENT,
-    Place,
+    CommandPlace,
     list_blocks,
     list_dockerfile,
     list_script,
     list_unit,
     take_defaults,
 )
+from drydock.review.yaml_containers import list_yaml
 
 SHELL_LANGUAGES = frozenset(("", "bash", "sh", "shell", "console", "zsh", "shell-session", "shellsession"))
 YAML_LANGUAGES = frozenset(("yaml", "yml"))
@@ -46,7 +46,7 @@ def review_folder(project: Project, folder: str, to: str, *, offline: bool) -> R
 
 def _without_repetitions(places: Iterable[ReviewedPlace]) -> Iterator[ReviewedPlace]:
     """Yield places without what was found on the same line before: files name one argument for several commands."""
-    known: set[tuple[str, Finding]] = set()
+    known: set[tuple[str, PlaceFinding]] = set()
     for place in places:
         new = [finding for finding in place.findings if (place.place.file, finding) not in known]
         known.update((place.place.file, finding) for finding in new)
@@ -64,12 +64,12 @@ def is_replaced(image: str, to: str) -> bool:
     return names[0] == names[1]
 
 
-def _list_places(file: TreeFile, skipped: list[SkippedFile]) -> list[Place]:
+def _list_places(file: TreeFile, skipped: list[SkippedFile]) -> list[CommandPlace]:
     """Return the commands of a file; what cannot be read of it is added to `skipped`."""
     if file.kind == "yaml" and _TEMPLATE.search(file.text) and "/templates/" in f"/{file.path}":
         skipped.append(SkippedFile(file.path, "a template that is not rendered"))
         return []
-    places: list[Place] = []
+    places: list[CommandPlace] = []
     try:
         places.extend(islice(_read_places(file, skipped), PLACES_AT_MOST))
     except InputError as error:
@@ -85,7 +85,7 @@ def _shorten_problem(error: InputError, path: str) -> str:
     return error.problems[0].removeprefix(path).removeprefix("--command-file").lstrip(": ")
 
 
-def _read_places(file: TreeFile, skipped: list[SkippedFile]) -> Iterator[Place]:
+def _read_places(file: TreeFile, skipped: list[SkippedFile]) -> Iterator[CommandPlace]:
     match file.kind:
         case "yaml":
             yield from list_yaml(file.text, file.path)
@@ -99,7 +99,7 @@ def _read_places(file: TreeFile, skipped: list[SkippedFile]) -> Iterator[Place]:
             yield from _list_page(file, skipped)
 
 
-def _list_page(file: TreeFile, skipped: list[SkippedFile]) -> Iterator[Place]:
+def _list_page(file: TreeFile, skipped: list[SkippedFile]) -> Iterator[CommandPlace]:
     """Yield the commands of a page's blocks; a block that cannot be read does not hide the others."""
     for block in list_blocks(file.text):
         if "vllm" not in block.text.lower():

@@ -45,7 +45,7 @@ class Surroundings(NamedTuple):
     """Seconds after which a probe ends a container that does not answer yet, and the line of the probe."""
 
 
-class Place(NamedTuple):
+class CommandPlace(NamedTuple):
     """A command that starts vLLM."""
 
     file: str
@@ -64,7 +64,7 @@ class Place(NamedTuple):
     """Whether the image's ENTRYPOINT gets the words, since nothing replaces it."""
 
 
-class Container(NamedTuple):
+class WrittenContainer(NamedTuple):
     """What a file says of a container."""
 
     file: str
@@ -96,7 +96,7 @@ def names_vllm(image: str) -> bool:
         return False
 
 
-def list_container(container: Container) -> Iterator[Place]:
+def list_container(container: WrittenContainer) -> Iterator[CommandPlace]:
     """Yield the commands that a container starts: one, or those of its script."""
     if "--help" in container.words:
         return
@@ -117,14 +117,16 @@ def list_container(container: Container) -> Iterator[Place]:
         yield _place(container, container.words[is_subcommand:], container.words[:is_subcommand], is_entered=True)
 
 
-def _is_server(container: Container) -> bool:
+def _is_server(container: WrittenContainer) -> bool:
     """Return whether the words after an image are for vLLM's server, as far as names tell."""
     is_like = "vllm" in container.image.lower() and any(word.startswith("--model") for word in container.words)
     return is_like or names_vllm(container.image)
 
 
-def _place(container: Container, words: Sequence[str], entry: Sequence[str], *, is_entered: bool = False) -> Place:
-    return Place(
+def _place(
+    container: WrittenContainer, words: Sequence[str], entry: Sequence[str], *, is_entered: bool = False
+) -> CommandPlace:
+    return CommandPlace(
         file=container.file,
         line=container.line,
         kind=container.kind,
@@ -165,7 +167,7 @@ def _find_script(words: Sequence[str]) -> str | None:
     return None
 
 
-def list_script(text: str, file: str, first_line: int, kind: str, depth: int = 0) -> Iterator[Place]:
+def list_script(text: str, file: str, first_line: int, kind: str, depth: int = 0) -> Iterator[CommandPlace]:
     """Yield the commands of a script. Raises InputError for one that no shell could read either."""
     env: dict[str, str] = {}
     installed = ""
@@ -182,7 +184,7 @@ def list_script(text: str, file: str, first_line: int, kind: str, depth: int = 0
 
 def _list_command(
     words: Sequence[PlacedWord], file: str, kind: str, exported: Mapping[str, str], depth: int
-) -> Iterator[Place]:
+) -> Iterator[CommandPlace]:
     """Yield the servers of one command: of its container, of its script, or itself."""
     line, env = words[0].line, dict(exported)
     for word in words:
@@ -201,11 +203,11 @@ def _list_command(
         around = _read_options(container.options, line)
         read_env = {name: PlacedWord(value, line) for name, value in container.env.items()}
         yield from list_container(
-            Container(file, line, kind, container.image, container.program, container.words, read_env, around)
+            WrittenContainer(file, line, kind, container.image, container.program, container.words, read_env, around)
         )
     elif (server := find_server(words)) is not None:
         if "--help" not in server[1]:
-            yield Place(file, line, kind, "", server[1], env)
+            yield CommandPlace(file, line, kind, "", server[1], env)
     elif depth < NESTED_AT_MOST and (script := _find_script(words)) is not None:
         for place in list_script(script, file, line_of(script, line), kind, depth + 1):
             yield place._replace(env={**env, **place.env})
@@ -240,7 +242,7 @@ def _blank_heredocs(text: str) -> str:
     return "\n".join(lines)
 
 
-class Block(NamedTuple):
+class PageBlock(NamedTuple):
     """A fenced block of a page."""
 
     language: str
@@ -249,7 +251,7 @@ class Block(NamedTuple):
     text: str
 
 
-def list_blocks(text: str) -> Iterator[Block]:
+def list_blocks(text: str) -> Iterator[PageBlock]:
     """Yield the fenced blocks of a Markdown page (CommonMark, "Fenced code blocks")."""
     opened: re.Match[str] | None = None
     lines: list[str] = []
@@ -259,13 +261,13 @@ def list_blocks(text: str) -> Iterator[Block]:
         if opened is None:
             opened, lines, start = match, [], number + 1
         elif match and match["mark"].startswith(opened["mark"]) and not match["language"]:
-            yield Block(opened["language"].lower(), start, "\n".join(lines))
+            yield PageBlock(opened["language"].lower(), start, "\n".join(lines))
             opened = None
         else:
             lines.append(line.removeprefix(opened["indent"]))
 
 
-def list_dockerfile(text: str, file: str) -> Iterator[Place]:
+def list_dockerfile(text: str, file: str) -> Iterator[CommandPlace]:
     """Yield the command that a Dockerfile's last stage starts. Raises InputError."""
     image, line = "", 1
     program: tuple[str, ...] = ()
@@ -288,7 +290,7 @@ def list_dockerfile(text: str, file: str) -> Iterator[Place]:
             program, words, line = _read_form(rest, number), (), number
         elif instruction == "CMD":
             words, line = _read_form(rest, number), number
-    yield from list_container(Container(file, line, "dockerfile", image, program, words, env))
+    yield from list_container(WrittenContainer(file, line, "dockerfile", image, program, words, env))
 
 
 def _list_instructions(text: str) -> Iterator[tuple[int, str, str]]:
@@ -314,7 +316,7 @@ def _read_form(text: str, line: int) -> tuple[str, ...]:
     return tuple(PlacedWord(str(part), line) for part in parts) if isinstance(parts, list) else ()
 
 
-def list_unit(text: str, file: str) -> Iterator[Place]:
+def list_unit(text: str, file: str) -> Iterator[CommandPlace]:
     """Yield the commands of a systemd unit or a Quadlet file. Raises InputError."""
     values: dict[str, list[PlacedWord]] = {}
     joined, start = "", 0
@@ -341,7 +343,7 @@ def list_unit(text: str, file: str) -> Iterator[Place]:
         published = [port for value in values.get("PublishPort", ()) if (port := container_port(value))]
         has_memory = "ShmSize" in values or any("ipc" in value for value in values.get("PodmanArgs", ()))
         around = Surroundings(tuple((port, image.line) for port in published), has_memory)
-        yield from list_container(Container(file, image.line, "unit", image, program, words, env, around))
+        yield from list_container(WrittenContainer(file, image.line, "unit", image, program, words, env, around))
 
 
 def split_line(text: str, otherwise: int = 1) -> tuple[str, ...]:

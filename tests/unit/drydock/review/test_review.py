@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from drydock.config.project_choice import DRYDOCK
-from drydock.core.errors import InputError, RefusedError
+from drydock.core.errors import CommandRefusedError, InputError
 from drydock.review import tree_files
 from drydock.review.named_images import ImageFinder, ImageVersion
 from drydock.review.place_findings import Level, ReviewedPlace
@@ -234,9 +234,9 @@ def test_an_image_comes_instead_of_those_of_its_name(image: str, to: str, expect
 
 def test_an_entrypoint_that_is_not_vllms_gets_no_arguments() -> None:
     from drydock.review.place_findings import _judge_entry  # noqa: PLC0415
-    from drydock.review.written_commands import Place  # noqa: PLC0415
+    from drydock.review.written_commands import CommandPlace  # noqa: PLC0415
 
-    place = Place("f", 3, "compose", "x/vllm:1", ("--model", "a"), {}, is_entered=True)
+    place = CommandPlace("f", 3, "compose", "x/vllm:1", ("--model", "a"), {}, is_entered=True)
     words = ("/opt/nvidia/nvidia_entrypoint.sh",)
     assert [item.level for item in _judge_entry(place, ImageVersion((), "", words))] == [Level.REFUSED]
     assert [*_judge_entry(place, ImageVersion((), "", ("vllm", "serve")))] == []
@@ -284,7 +284,7 @@ def test_links_size_depth_and_aliases_are_bounded(tmp_path: Path, monkeypatch: p
 
 def test_the_verb_exits_with_3_if_something_would_not_start(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "compose.yaml").write_text(COMPOSE)
-    with pytest.raises(RefusedError, match="1 of 1 commands would not start") as error:
+    with pytest.raises(CommandRefusedError, match="1 of 1 commands would not start") as error:
         call_verb("review", folder=str(tmp_path), offline=True)
     assert error.value.code == 3
     lines = capsys.readouterr().out.splitlines()

@@ -16,9 +16,9 @@ from drydock.core.errors import InputError
 from drydock.review.written_commands import (
     REQUIREMENT,
     SHARED,
-    Container,
-    Place,
+    CommandPlace,
     Surroundings,
+    WrittenContainer,
     container_port,
     line_of,
     list_container,
@@ -40,14 +40,14 @@ _PROBE = {"initialDelaySeconds": 0, "periodSeconds": 10, "failureThreshold": 3}
 """Kubernetes' defaults of a probe, and vLLM's port if none is named."""
 
 
-class _Visit(NamedTuple):
+class _YamlStep(NamedTuple):
     path: KeyPath
     value: Mapping[str, Any]
     parents: tuple[Mapping[str, Any], ...]
     """The mappings that hold it, the outermost first."""
 
 
-def list_yaml(text: str, file: str, first_line: int = 1) -> Iterator[Place]:
+def list_yaml(text: str, file: str, first_line: int = 1) -> Iterator[CommandPlace]:
     """Yield the commands of all documents of a file. Raises InputError."""
     for document in parse_documents(text, file):
         reader = _DocumentReader(document, file, first_line - 1)
@@ -62,7 +62,7 @@ class _DocumentReader:
         self._document, self._file, self._before = document, file, lines_before
         self._steps = 0
 
-    def list_containers(self) -> Iterator[Container]:
+    def list_containers(self) -> Iterator[WrittenContainer]:
         data = self._document.data
         services = data.get("services") if isinstance(data, dict) else None
         if isinstance(services, dict) and "kind" not in data:
@@ -73,12 +73,12 @@ class _DocumentReader:
         for visit in self._walk((), data, ()):
             yield from self._kubernetes(visit)
 
-    def _walk(self, path: KeyPath, value: Any, parents: tuple[Mapping[str, Any], ...]) -> Iterator[_Visit]:
+    def _walk(self, path: KeyPath, value: Any, parents: tuple[Mapping[str, Any], ...]) -> Iterator[_YamlStep]:
         self._steps += 1
         if self._steps > STEPS_AT_MOST:
             raise InputError(f"{self._file}: more than {STEPS_AT_MOST} values, with those of its aliases")
         if isinstance(value, dict):
-            yield _Visit(path, value, parents)
+            yield _YamlStep(path, value, parents)
             for key, item in value.items():
                 yield from self._walk((*path, key), item, (*parents, value))
         elif isinstance(value, list):
@@ -114,7 +114,7 @@ class _DocumentReader:
 
     # --- Compose -----------------------------------------------------------------------------------------------------
 
-    def _compose(self, path: KeyPath, service: Mapping[str, Any]) -> Container:
+    def _compose(self, path: KeyPath, service: Mapping[str, Any]) -> WrittenContainer:
         """Return a service. Source: the Compose specification, services."""
         program, words = (self._compose_words(service.get(key), (*path, key)) for key in ("entrypoint", "command"))
         image = service.get("image")
@@ -122,7 +122,7 @@ class _DocumentReader:
         has_memory = bool(memory) or any(SHARED in str(volume) for volume in _list_of(service.get("volumes")))
         ports = () if service.get("network_mode") == "host" else tuple(self._compose_ports(service, path))
         line = self._line((*path, "image") if image else path)
-        return Container(
+        return WrittenContainer(
             self._file,
             line,
             "compose",
@@ -151,7 +151,7 @@ class _DocumentReader:
 
     # --- Kubernetes --------------------------------------------------------------------------------------------------
 
-    def _kubernetes(self, visit: _Visit) -> Iterator[Container]:
+    def _kubernetes(self, visit: _YamlStep) -> Iterator[WrittenContainer]:
         """Yield a mapping as a container, if it is one."""
         value, path = visit.value, visit.path
         image, engine = value.get("image"), value.get("engine_kwargs")
@@ -175,9 +175,11 @@ class _DocumentReader:
             if program or words:
                 yield self._container(visit, image, program, words)
 
-    def _container(self, visit: _Visit, image: Any, program: tuple[str, ...], words: tuple[str, ...]) -> Container:
+    def _container(
+        self, visit: _YamlStep, image: Any, program: tuple[str, ...], words: tuple[str, ...]
+    ) -> WrittenContainer:
         path = visit.path
-        return Container(
+        return WrittenContainer(
             self._file,
             self._line((*path, "image") if image else path),
             "kubernetes",
@@ -188,7 +190,7 @@ class _DocumentReader:
             Surroundings() if program is SERVE else self._pod_surroundings(visit),
         )
 
-    def _production_stack(self, visit: _Visit) -> Container:
+    def _production_stack(self, visit: _YamlStep) -> WrittenContainer:
         """Return a model of vllm-project/production-stack's values, whose chart writes most of the command."""
         value, config = visit.value, visit.value["vllmConfig"]
         image = f"{value['repository']}:{value['tag']}" if isinstance(value.get("tag"), str) else value["repository"]
@@ -197,10 +199,11 @@ class _DocumentReader:
         container = self._container(visit, image, SERVE, words)
         return container._replace(line=self._line((*visit.path, "repository")))
 
-    def _recipe(self, visit: _Visit) -> Iterator[Container]:
+    def _recipe(self, visit: _YamlStep) -> Iterator[WrittenContainer]:
         """Yield the commands of one of vLLM's published recipes: its base, and with each feature."""
         value, features = visit.value, visit.parents[0].get("features") if visit.parents else None
         image = value.get("docker_image") or f"{REQUIREMENT}{value.get('min_vllm_version')}"
+        image = next(iter(image.values()), "") if isinstance(image, dict) else image  # one for each vendor
         base = (value["model_id"], *self._recipe_words(value["base_args"], (*visit.path, "base_args")))
         yield self._container(visit, image, SERVE, base)
         for name, feature in features.items() if isinstance(features, dict) else ():
@@ -216,7 +219,7 @@ class _DocumentReader:
             for part in (split_line(word) if word.startswith("-") and " " in word else (word,))
         )
 
-    def _engine_words(self, visit: _Visit, engine: Mapping[str, Any]) -> Iterator[str]:
+    def _engine_words(self, visit: _YamlStep, engine: Mapping[str, Any]) -> Iterator[str]:
         """Yield the arguments of vLLM's engine that Ray's LLM configurations name, as flags."""
         for name, value in engine.items():
             line = self._line((*visit.path, "engine_kwargs", name))
@@ -227,7 +230,7 @@ class _DocumentReader:
                 text = json.dumps(value) if isinstance(value, dict | list) else str(value)
                 yield PlacedWord(text, line)
 
-    def _pod_surroundings(self, visit: _Visit) -> Surroundings:
+    def _pod_surroundings(self, visit: _YamlStep) -> Surroundings:
         """Return what a pod says of the memory, and of the probes of one of its containers.
 
         An operator adds to what is no pod, and to the pods of its presets: these say nothing.
