@@ -115,24 +115,25 @@ def _starts_server(word: str) -> bool:
 def split_commands(text: str, first_line: int = 1) -> Iterator[list[PlacedWord]]:
     """Yield the words of each simple command, without redirections and comments. Raises InputError."""
     words: list[PlacedWord] = []
-    word: PlacedWord | None = None
-    place, line, is_redirected = 0, first_line, False
+    parts: list[str] = []
+    place, line, word_line, is_redirected = 0, first_line, first_line, False
     while place < len(text):
         token = _TOKEN.match(text, place)
         if token is None:
             raise InputError(f"--command-file: line {line}: a quote is not closed", hint="close each quote")
         place = token.end()
         if token.lastgroup == "part":
-            word = PlacedWord((word or "") + _unquote_part(token[0]), word.line if word else line)
+            word_line = word_line if parts else line
+            parts.append(_unquote_part(token[0]))
         else:
-            words += [word] if word is not None and not is_redirected else []
-            is_redirected = token.lastgroup == "redirect" or (is_redirected and word is None)
-            word = None
+            words += [PlacedWord("".join(parts), word_line)] if parts and not is_redirected else []
+            is_redirected = token.lastgroup == "redirect" or (is_redirected and not parts)
+            parts = []
         line += token[0].count("\n")
         if token.lastgroup == "separator":
             yield from [words] if words else []
             words, is_redirected = [], False
-    words += [word] if word is not None and not is_redirected else []
+    words += [PlacedWord("".join(parts), word_line)] if parts and not is_redirected else []
     yield from [words] if words else []
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from itertools import islice
 from pathlib import Path
 
+from drydock.compare.pasted_command import WORDS_AT_MOST
 from drydock.core.errors import InputError
 from drydock.core.project import Project
 from drydock.oci.reference import parse_reference
@@ -78,7 +79,9 @@ def _list_places(file: TreeFile, skipped: list[SkippedFile]) -> list[CommandPlac
         skipped.append(SkippedFile(file.path, because))
     if len(places) == PLACES_AT_MOST:
         skipped.append(SkippedFile(file.path, f"what follows its first {PLACES_AT_MOST} commands"))
-    return places
+    long = [place for place in places if len(place.words) > WORDS_AT_MOST]
+    skipped.extend(SkippedFile(file.path, f"line {place.line}: more than {WORDS_AT_MOST} words") for place in long)
+    return [place for place in places if len(place.words) <= WORDS_AT_MOST]
 
 
 def _shorten_problem(error: InputError, path: str) -> str:

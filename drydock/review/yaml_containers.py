@@ -237,7 +237,7 @@ class _DocumentReader:
         """
         value = visit.value
         pod: Mapping[str, Any] = next((item for item in reversed(visit.parents) if "containers" in item), {})
-        if not pod or str(self._document.data.get("kind")).startswith(PRESET):
+        if not pod or str(visit.parents[0].get("kind")).startswith(PRESET):
             return Surroundings()
         mounts = [item for item in _list_of(value.get("volumeMounts")) if isinstance(item, dict)]
         has_memory = pod.get("hostIPC") == "true" or any("shm" in str(item.get("mountPath")) for item in mounts)

@@ -9,12 +9,16 @@ from typing import Any
 
 import pytest
 
-from drydock.adopt import vllm_sources
+from drydock.adopt import layer_facts, vllm_sources
 from drydock.adopt.base_facts import BaseFacts
 from drydock.config.matrix import find_variant, read_matrix
+from drydock.config.project_choice import DRYDOCK
 from drydock.core.errors import InputError, RegistryError, StaleError
 from drydock.core.project import Project
 from drydock.lock import base_lists, vllm_lists
+from drydock.review.named_images import ImageFinder
+from drydock.review.place_findings import Level, review_place
+from drydock.review.written_commands import CommandPlace
 from drydock.verbs import adopt_verb
 from tests.registry.test_adopt import adopted_name, fetch, make_project, options, project, read_layer, upstream
 from tests.support.upstream_image import FILES, SITE, Layer, Upstream, make_layer
@@ -165,3 +169,21 @@ def test_a_record_of_another_form_is_refused(
     file.write_text(json.dumps({"vllm_lists": {"digest": digest, "lists": lists}}))
     with pytest.raises(InputError, match="vllm_lists"):
         adopt(project, upstream, read_layers=False, facts=str(file))
+
+
+def test_review_reads_an_image_once_and_says_what_its_version_and_entrypoint_lack(
+    upstream: Upstream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    unversioned = {name.replace("vllm-0.33.0", "vllm-0.1.dev1+g51f799c1a"): text for name, text in IMAGE.items()}
+    upstream.push("v0.33.0", [make_layer(unversioned)], {"Entrypoint": ["/bin/bash"]})
+    image = f"{upstream.host}/{upstream.name}:v0.33.0"
+    known = ImageFinder(DRYDOCK, offline=False).find(image)
+    assert (known.how, known.entrypoint) == ("by its layers", ("/bin/bash",))
+    assert known.versions[0].lists["flags"] == {"--ours": "int"}
+    assert "0.1.dev1, which is no release" in known.warning
+    monkeypatch.setattr(layer_facts, "read_layer_facts", None)
+    finder = ImageFinder(DRYDOCK, offline=False)
+    place = CommandPlace("x", 1, "compose", image, ("--ours", "1", "--theirs", "1"), {}, is_entered=True)
+    refused = [item.part for item in review_place(place, finder, None).findings if item.level is Level.REFUSED]
+    assert refused == [image, "--theirs 1"]
+    assert ImageFinder(DRYDOCK, offline=True).find(image).versions == ()

@@ -261,6 +261,8 @@ def test_links_size_depth_and_aliases_are_bounded(tmp_path: Path, monkeypatch: p
     (folder / "binary.yaml").write_bytes(b"vllm \xff\n")
     (folder / "large.yaml").write_text("vllm" * (tree_files.LARGEST // 4 + 1))
     (folder / "quote.sh").write_text("vllm serve 'x\n")
+    (folder / "words.sh").write_text(f"vllm serve a/b {'x ' * 300_000}\n")
+    (folder / "list.yaml").write_text("[{containers: [{image: vllm/vllm-openai, args: [--help]}]}]\n")
     (folder / "chart").mkdir()
     (folder / "chart" / "a.yaml").write_text("image: vllm\n{{- if .Values.x }}\n  bad: [\n")
     review = review_folder(DRYDOCK, str(folder), "", offline=True)
@@ -274,6 +276,7 @@ def test_links_size_depth_and_aliases_are_bounded(tmp_path: Path, monkeypatch: p
         "link.yaml": "a link to a place outside of the folder",
         "loop.yaml": "a link to a place outside of the folder",
         "quote.sh": "line 1: a quote is not closed",
+        "words.sh": "line 1: more than 2000 words",
     }
     monkeypatch.setattr(tree_files, "ENTRIES_AT_MOST", 3)
     with pytest.raises(InputError, match="more than 3 files"):
