@@ -144,14 +144,13 @@ def find_server(words: Sequence[str]) -> tuple[int, tuple[str, ...]] | None:
     if words and words[0].rpartition("/")[2] in QUOTING:
         return None
     for place, word in enumerate(words):
-        following = tuple(words[place + 1 :])
         is_module = place > 0 and words[place - 1] == "-m"
-        if following[:1] == ("serve",) and (
+        if [*words[place + 1 : place + 2]] == ["serve"] and (
             word.rpartition("/")[2] == "vllm" or (is_module and word == pasted_command.COMMANDS)
         ):
-            return place + 2, following[1:]
+            return place + 2, tuple(words[place + 2 :])
         if is_module and word == pasted_command.API_SERVER:
-            return place + 1, following
+            return place + 1, tuple(words[place + 1 :])
     return None
 
 
