@@ -15,6 +15,7 @@ from types import ModuleType
 from typing import IO, Any, NamedTuple, cast
 
 import zstandard
+from packaging.utils import canonicalize_name
 
 from drydock.adopt.base_facts import VERSION, BaseContents, BaseFacts
 from drydock.adopt.base_image import BaseImage
@@ -24,7 +25,10 @@ from drydock.config.validation import make_record
 from drydock.core.console import byte_progress
 from drydock.core.errors import InputError, RegistryError
 from drydock.core.tar import members, open_tar
+from drydock.inputs.device_code import DeviceCode, read_device_code
+from drydock.inputs.wheel_contents import CODE_FILES, MOST_CODE_FILES
 from drydock.lock.base_lists import BaseLists
+from drydock.lock.code_lists import LIBRARIES
 from drydock.oci.layers import Entry, LayeredPaths, apply_whiteout
 from drydock.oci.layout_diff import GZIP, ZSTD
 
@@ -53,8 +57,18 @@ _NOTED = re.compile(
 """Files of a layer that say what an image is, apart from SHELL_FILES."""
 _TEXT = re.compile(rf".*os-release|.*/entry_points\.txt|.*/pyvenv\.cfg|{SHELL_FILES.pattern}")
 """Files of which the text is read."""
+_CODE = re.compile(r".+-packages/(?P<top>[^/.]+)[/.].+")
+_VERSION = re.compile(r"(?P<site>.+-packages/)(?P<name>[^/-]+)-(?P<version>[^/-]+)\.dist-info/METADATA")
 _EXPORT = re.compile(r"^[ \t]*export[ \t]+([A-Za-z_][A-Za-z0-9_]*)=", re.MULTILINE)
 _SOURCED = re.compile(r"^[ \t]*(?:source|\.)[ \t]+(/[^\s;&]*)", re.MULTILINE)
+
+
+class _Library(NamedTuple):
+    """A file of a library that may have code for cards."""
+
+    layer: int
+    name: str
+    code: DeviceCode
 
 
 class _Note(NamedTuple):
@@ -76,6 +90,7 @@ def read_layer_facts(base: BaseImage, program: ModuleType) -> BaseContents:
     notes = LayeredPaths[_Note]()
     scripts = list_scripts_at_start(platform.settings)
     sources = SourceFiles(program)
+    code = LayeredPaths[_Library]()
     with byte_progress() as bar:
         size = sum(layer["size"] for layer in platform.layers)
         task = bar.add_task(f"reading {len(platform.layers)} layers", total=size)
@@ -85,13 +100,53 @@ def read_layer_facts(base: BaseImage, program: ModuleType) -> BaseContents:
                 for entry in _read_entries(stream, number):
                     _note_entry(notes, entry, scripts)
                     sources.note(entry)
+                    _note_code(code, entry)
             except tarfile.TarError as error:
                 raise RegistryError(f"{base.where}: layer {layer['digest']}: {error}") from error
     files = {path: note.text for path, note in notes.items()}
     facts = judge_files(files, base.where)
-    lists, assumed = sources.read_lists(find_installed(files, base.where, platform.settings.env), files, base.where)
-    record = make_record(BaseLists, base.where, {"digest": base.digest, "lists": lists, "assumed": assumed})
+    installed = find_installed(files, base.where, platform.settings.env)
+    lists, assumed = sources.read_lists(installed, files, base.where)
+    content = {"digest": base.digest, "lists": lists, "assumed": assumed, "code": list_code(code, installed, files)}
+    record = make_record(BaseLists, base.where, content)
     return BaseContents(facts, find_shell_variables(files, scripts), record if lists else None, size)
+
+
+def list_code(
+    code: Mapping[str, _Library], installed: Installed, files: Collection[str]
+) -> dict[str, dict[str, DeviceCode]]:
+    """Return library with its version → path of a file in it → the cards that it has code for. Pure.
+
+    `files` are the paths that say which versions are installed.
+    """
+    versions = {
+        f"{match['site']}{canonicalize_name(match['name'])}": match["version"]
+        for path in files
+        if (match := _VERSION.fullmatch(path))
+    }
+    libraries: dict[str, dict[str, DeviceCode]] = {}
+    for path, file in code.items():
+        site = next((site for site in installed.sites if path.startswith(site)), "")
+        if site and file.code.counts:
+            name = f"{file.name} {versions.get(site + file.name, 'unknown')}"
+            libraries.setdefault(name, {})[path.removeprefix(site)] = file.code
+    return libraries
+
+
+def _note_code(code: LayeredPaths[_Library], entry: Entry) -> None:
+    """Note which cards a library's file has code for, or forget those that a whiteout hides."""
+    if entry.hides:
+        apply_whiteout(code, entry)
+        return
+    match = _CODE.fullmatch(entry.path)
+    name = re.sub(r"(?:-\d)?-cuda$", "", canonicalize_name(match["top"])) if match else ""
+    if not LIBRARIES.fullmatch(name) or not CODE_FILES.search(entry.path):
+        return
+    code.pop(entry.path, None)  # an upper layer's file stands for it
+    if entry.content is not None:
+        if len(code) >= MOST_CODE_FILES:
+            raise tarfile.ReadError(f"more than {MOST_CODE_FILES} files that may have code for cards")
+        code[entry.path] = _Library(entry.layer, name, read_device_code(entry.content))
 
 
 def list_scripts_at_start(settings: BaseSettings) -> tuple[str, ...]:

@@ -12,6 +12,7 @@ from contextlib import nullcontext
 from pathlib import Path
 
 from drydock.ci import workflow
+from drydock.config.matrix import read_matrix
 from drydock.core.console import log
 from drydock.core.errors import BuildError, InputError
 from drydock.core.files import write_atomically
@@ -21,6 +22,7 @@ from drydock.development.ordinary_user import ordinary_user
 from drydock.inputs.indexes import read_indexes, uv_environment
 from drydock.inputs.uv import uv_binary
 from drydock.lock import kind_runs
+from drydock.lock.code_lists import list_contradictions
 
 KINDS = {
     "unit": "not golden and not fuzz and not engine and not machines and not pipelines",
@@ -193,6 +195,10 @@ def run_linters(root: Path, *, quick: bool = False) -> None:
     for kind, path in workflow.PATHS.items():
         if (root / path).is_file():
             ran[f"schema of {kind}"] = _run_module(root, *schema_check(kind))
+    contradictions = [text for row in read_matrix(Project(root)) for text in list_contradictions(Project(root), row)]
+    for text in contradictions:
+        log(text)
+    ran["code for cards"] = not contradictions
     failed = [name for name, passed in ran.items() if not passed]
     if failed:
         raise BuildError(f"lint failed: {', '.join(failed)}")

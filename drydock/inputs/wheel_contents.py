@@ -26,11 +26,18 @@ from drydock.config.server_access import Access
 from drydock.core.console import log
 from drydock.core.errors import InputError
 from drydock.core.files import open_regular
+from drydock.inputs.device_code import DeviceCode, read_device_code
 
 WINDOW = 256 << 10
 """Bytes that are requested at once: the end of most wheels, with the whole directory and the metadata."""
 LARGEST_DIRECTORY = 64 << 20
 """Bytes of a wheel's directory, and of one file of metadata. PyTorch's directory has 2 MB."""
+CODE_WINDOW = 8 << 20
+"""Bytes that are requested at once of a library's code; PyTorch's has 500 million."""
+CODE_FILES = re.compile(r"\.so(?:\.[0-9.]+)?$|\.cubin$|\.fatbin$")
+"""Files that may have code for devices."""
+MOST_CODE_FILES = 100_000
+"""Such files of a wheel; flashinfer-cubin has tens of thousands."""
 SHOWN = 3
 """Paths that an error names."""
 PATCHES = 50
@@ -85,6 +92,20 @@ class WheelContents(NamedTuple):
         return any(allowed.contains(f"{python}.{patch}") for patch in range(PATCHES))
 
 
+class ReadLimits(NamedTuple):
+    """How a file on a server is read in ranges."""
+
+    window: int
+    """Bytes that are requested at once."""
+    most: int
+    """Bytes that are requested together."""
+    name: str
+    """What these bytes are, for an error."""
+
+
+DIRECTORY_LIMITS = ReadLimits(WINDOW, LARGEST_DIRECTORY, "its directory")
+
+
 class NoRangesError(Exception):
     """A server sends whole files only. Never shown to the user."""
 
@@ -100,6 +121,26 @@ def read_local_wheel(path: Path, filename: str) -> WheelContents:
 
 def read_remote_wheel(url: str, filename: str, size: int, access: Access) -> WheelContents:
     """Read a wheel on a server. Raises FetchError, InputError for a file that is no wheel, and NoRangesError."""
+    with io.BufferedReader(_open_remote(url, filename, size, access), 1 << 12) as file:
+        return _read_wheel(file, filename)
+
+
+def read_local_code(path: Path, filename: str) -> dict[str, DeviceCode]:
+    """Return path → its code for devices, of the files of a wheel that have some. Raises InputError."""
+    with open_regular(path) as file:
+        return _read_code(file, filename)
+
+
+def read_remote_code(url: str, filename: str, size: int, access: Access) -> dict[str, DeviceCode]:
+    """Return the same of a wheel on a server; of its bytes none is stored. Raises as read_remote_wheel does."""
+    limits = ReadLimits(CODE_WINDOW, most=2 * size + LARGEST_DIRECTORY, name="what was read of it")
+    with io.BufferedReader(_open_remote(url, filename, size, access, limits), 1 << 16) as file:
+        return _read_code(file, filename)
+
+
+def _open_remote(
+    url: str, filename: str, size: int, access: Access, limits: ReadLimits = DIRECTORY_LIMITS
+) -> _RemoteFile:
     from drydock.inputs.downloads import read_answer  # noqa: PLC0415 - what only checks wheels speaks to no server
 
     def read_range(start: int, end: int) -> bytes:
@@ -108,16 +149,15 @@ def read_remote_wheel(url: str, filename: str, size: int, access: Access) -> Whe
             raise NoRangesError
         return answer.body
 
-    with io.BufferedReader(_RemoteFile(read_range, size), 1 << 12) as file:
-        return _read_wheel(file, filename)
+    return _RemoteFile(read_range, size, limits)
 
 
 class _RemoteFile(io.RawIOBase):
     """A file that is read in ranges; the last one is kept."""
 
-    def __init__(self, read_range: Callable[[int, int], bytes], size: int) -> None:
+    def __init__(self, read_range: Callable[[int, int], bytes], size: int, limits: ReadLimits) -> None:
         super().__init__()
-        self._read_range, self._size = read_range, size
+        self._read_range, self._size, self._limits = read_range, size, limits
         self._position, self._start, self._window, self._received = 0, 0, b"", 0
 
     def readable(self) -> bool:
@@ -138,8 +178,9 @@ class _RemoteFile(io.RawIOBase):
         count = max(0, min(len(buffer), self._size - self._position))
         end = self._position + count
         if count and not self._start <= self._position < end <= self._start + len(self._window):
-            self._start = max(0, min(self._position, self._size - WINDOW))
-            self._receive(min(self._size, max(end, self._start + WINDOW)))
+            window = self._limits.window
+            self._start = max(0, min(self._position, self._size - window))
+            self._receive(min(self._size, max(end, self._start + window)))
         offset = self._position - self._start
         buffer[:count] = self._window[offset : offset + count]
         self._position = end
@@ -147,8 +188,8 @@ class _RemoteFile(io.RawIOBase):
 
     def _receive(self, end: int) -> None:
         self._received += end - self._start
-        if self._received > LARGEST_DIRECTORY:
-            raise zipfile.BadZipFile(f"its directory has more than {LARGEST_DIRECTORY >> 20} MiB")
+        if self._received > self._limits.most:
+            raise zipfile.BadZipFile(f"{self._limits.name} has more than {self._limits.most >> 20} MiB")
         self._window = self._read_range(self._start, end)
 
 
@@ -160,6 +201,28 @@ def _read_wheel(file: IO[bytes], filename: str) -> WheelContents:
         raise InputError(
             f"{filename}: not a wheel that can be read: {error}", hint="name another build of it"
         ) from error
+
+
+def _read_code(file: IO[bytes], filename: str) -> dict[str, DeviceCode]:
+    """Return path → its code for devices, of the libraries in a wheel. Raises InputError."""
+    try:
+        with zipfile.ZipFile(file) as archive:
+            names = [name for name in archive.namelist() if CODE_FILES.search(name)]
+            if len(names) > MOST_CODE_FILES:
+                raise ValueError(f"{len(names)} files that may have code for devices, expected {MOST_CODE_FILES}")
+            return dict(_read_members(archive, names))
+    except DAMAGED as error:
+        raise InputError(
+            f"{filename}: not a wheel that can be read: {error}", hint="name another build of it"
+        ) from error
+
+
+def _read_members(archive: zipfile.ZipFile, names: Iterable[str]) -> Iterator[tuple[str, DeviceCode]]:
+    for name in names:
+        with archive.open(name) as member:
+            code = read_device_code(member)
+        if code.counts:
+            yield name, code
 
 
 def _read_archive(archive: zipfile.ZipFile, filename: str) -> WheelContents:

@@ -24,6 +24,7 @@ from drydock.config.mirrors import find_mirrors_file, rewrite_url
 from drydock.config.server_access import Access, redact_url
 from drydock.core.console import log, show_step
 from drydock.core.errors import FetchError, GoneError, IndexFailedError, InputError
+from drydock.inputs.device_code import DeviceCode
 from drydock.inputs.downloads import WORKERS, Wanted, ask_sizes, ask_status, download_files, local_path
 from drydock.inputs.index_pages import IndexFiles, read_index_files
 from drydock.inputs.indexes import (
@@ -41,7 +42,9 @@ from drydock.inputs.wheel_contents import (
     NoRangesError,
     WheelContents,
     check_wheels,
+    read_local_code,
     read_local_wheel,
+    read_remote_code,
     read_remote_wheel,
 )
 from drydock.model.bases import GLIBC, Base, DebianBase
@@ -286,6 +289,36 @@ def fetch_wheels(
         raise GoneError(*lines, hint=_suggest_index(absent[0].name, publics, env))
     downloads = [Wanted(w.filename, w.sha256, w.size, (urls[w.sha256],)) for w in missing]
     download_files(store, downloads, make_index_access(indexes, env))
+
+
+def read_code(
+    wheels: Sequence[LockedWheel],
+    target: Environment,
+    store: Store,
+    env: Mapping[str, str],
+    publics: Sequence[PublicIndex] = (),
+) -> dict[str, dict[str, DeviceCode]]:
+    """Return sha256 of a wheel → path → the file's code for devices.
+
+    What the store lacks is read on its server, and not stored. Raises FetchError and InputError.
+    """
+    missing = [wheel for wheel in wheels if not store.has(wheel.sha256, wheel.size)]
+    indexes = read_indexes(env)
+    urls = locate_wheels(missing, target, indexes, env, publics) if missing else {}
+    access = make_index_access(indexes, env)
+    code: dict[str, dict[str, DeviceCode]] = {}
+    for wheel in wheels:
+        url = rewrite_url(urls.get(wheel.sha256, ""), access.mirrors)
+        with show_step(f"read {wheel.filename}"):
+            try:
+                if url and not url.startswith("file:"):
+                    code[wheel.sha256] = read_remote_code(url, wheel.filename, wheel.size, access)
+                    continue
+            except NoRangesError:
+                pass
+            fetch_wheels([wheel], target, store, env, publics)
+            code[wheel.sha256] = read_local_code(store.path(wheel.sha256), wheel.filename)
+    return code
 
 
 def locate_wheels(

@@ -7,13 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import field_validator
+from pydantic import Field, StringConstraints, field_validator
 
 from drydock.core.errors import StaleError
 from drydock.core.files import parse_any_json, read_bounded
 from drydock.core.project import Project
+from drydock.inputs.device_code import DeviceCode
+from drydock.model.names import RelativePath
 from drydock.model.record import Digest, Record
 from drydock.model.variant import Variant
 
@@ -44,6 +46,11 @@ WITH_NUMBERS = ("ranges",)
 """Lists with numbers too: the least and the most of an option."""
 
 
+Library = Annotated[str, StringConstraints(pattern=r"^[a-z0-9-]{1,80} [0-9A-Za-z.!+-]{1,80}$")]
+MOST_LIBRARIES = 100
+"""Libraries with code for cards; a dozen are looked for."""
+
+
 class BaseLists(Record):
     """What the vLLM in a base says of itself."""
 
@@ -53,6 +60,10 @@ class BaseLists(Record):
     """Name of a list → its entries, as read_vllm.py describes them."""
     assumed: str = ""
     """Why vLLM may have more than these lists say; empty if it has not."""
+    code: Mapping[Library, Mapping[RelativePath, DeviceCode]] = Field(
+        default={}, max_length=MOST_LIBRARIES, exclude_if=lambda code: not code
+    )
+    """Library, such as torch 2.14.0 → its files that have code for cards. It is not in the row's image."""
 
     @field_validator("lists")
     @classmethod

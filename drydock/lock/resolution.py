@@ -17,7 +17,7 @@ from drydock.core.files import compute_checksum, hold_lock_file
 from drydock.core.paths import cache_home
 from drydock.core.project import Project
 from drydock.inputs import supplied
-from drydock.lock import image_record, lockfile, pin, vllm_lists
+from drydock.lock import code_lists, image_record, lockfile, pin, vllm_lists
 from drydock.lock.upgrade_policy import BASE, NOTHING_NEW, Kept, Upgrade
 from drydock.model.locked import NOTHING, Lock, LockedDebianBase, LockedImageBase, LockedPlatform, SuppliedFolders
 from drydock.model.variant import Variant
@@ -143,6 +143,10 @@ def write_resolved_lock(project: Project, variant: Variant, lock: Lock, env: Map
     written_path = lockfile.write_own(project, lock)
     for path_of_lists in vllm_lists.update_lists(project, variant, lock, env):
         log(f"{path_of_lists}: what this vLLM says of itself")
+    for path_of_code in code_lists.update_code(project, variant, lock, env):
+        log(f"{path_of_code}: which cards this library has code for")
+    for contradiction in code_lists.list_contradictions(project, variant):
+        log(f"warning: {contradiction}")
     return written_path
 
 

@@ -9,12 +9,14 @@ from typing import Any
 from packaging.version import Version
 
 from drydock.core.project import Project
+from drydock.lock import code_lists
 from drydock.lock.vllm_lists import list_every
 from drydock.model.checks import Check, Condition, KnownFinding, Retired
 from drydock.model.variant import Variant
 from drydock.pages import files_page, matrix_table, topology_tables, variables_page
 from drydock.pages.markdown import each_once, format_accelerators, format_stacks, make_anchor, make_table
 from drydock.run.option_reasons import list_record_options
+from entrypoints.checks import code_for_cards
 from entrypoints.model.parsers import REASONING, TOOLS, Rule
 
 FOLDER = Path("docs", "reference")
@@ -40,6 +42,10 @@ def render_reference_pages(
     texts |= {name: render_accelerator_page(variants, name, owners) for name in names} | {
         "topology": render_topology_tables(variants)
     }
+    for name in code_lists.ACCELERATORS:
+        texts[name] += render_code_table(
+            project, name, [variant for variant in variants if variant.accelerator == name]
+        )
     texts |= {
         "parsers": render_parsers_page(project),
         "variables": variables_page.render_variables_page(variants),
@@ -311,6 +317,42 @@ def render_accelerator_page(variants: Sequence[Variant], name: str, owners: Mapp
     if any(variant.thresholds for variant in accelerator_variants):
         parts.append(_THRESHOLDS.format(**texts))
     return "".join(parts)
+
+
+_CODE = """
+## Code for cards
+
+Which cards the PyTorch and the vLLM of a row have code for, by their files. *PTX*: the card's driver compiles it at the
+first start (CODE-002). *none*: `plan` ends (CODE-001). For a vLLM that a row compiles, the architectures that its build
+names count. Not known before they are locked or built: {unknown}.
+
+"""
+
+
+def render_code_table(project: Project, accelerator: str, variants: Sequence[Variant]) -> str:
+    """Return the section with rows and the cards that their libraries have code for."""
+    code_of_rows = code_lists.list_rows_code(project, accelerator)
+    cards = [*dict.fromkeys(card for (name, _), its in code_lists.CARDS.items() if name == accelerator for card in its)]
+    lines: list[_Row] = []
+    for variant in variants:
+        for platform, code in code_of_rows.get(variant.id, {}).items():
+            known = code_lists.CARDS.get((accelerator, platform), ())
+            cells = (_judge_card(card, code) if card in known else "" for card in sorted(cards, key=_card_order))
+            lines += [(f"{variant.id}, {platform}", ", ".join(sorted(code)), *cells)] if code else []
+    unknown = [f"`{row.id}`" for row in variants if not any(code_of_rows.get(row.id, {}).values())]
+    table = make_table(("row", "read of", *sorted(cards, key=_card_order)), lines)
+    return _CODE.format(unknown=", ".join(unknown) or "no row") + table
+
+
+def _judge_card(card: str, code: code_for_cards.Code) -> str:
+    if code_for_cards.find_missing_code(card, code):
+        return "none"
+    return "PTX" if code_for_cards.find_compiled_code(card, code) else "yes"
+
+
+def _card_order(card: str) -> list[str | int]:
+    """Return what sorts 9.0 before 10.0, and gfx90a before gfx1100."""
+    return [len(card), card]
 
 
 def render_run_options(variants: Sequence[Variant]) -> str:

@@ -3,8 +3,8 @@
 The rule, in order:
 
 1. The accelerator is the one whose devices are found; without any it is the processor.
-2. A variant fits if it has an image for the machine's architecture, and none of its checks of versions and cards is
-   FAIL: the checks of a stack say which drivers and cards it needs.
+2. A variant fits if it has an image for the machine's architecture, its libraries have code for the cards, as far as
+   that was read, and none of its checks of versions and cards is FAIL: those say which drivers and cards it needs.
 3. Of those that fit, the one that matrix.yaml names for these cards (`cards`), then the accelerator's default, then the
    newest vLLM.
 
@@ -25,6 +25,7 @@ from drydock.core.console import log
 from drydock.core.errors import HostError, InputError, TargetError
 from drydock.core.project import Project
 from drydock.model.variant import Variant
+from entrypoints.checks.code_for_cards import COMPILED, NO_CODE
 from entrypoints.checks.findings import MACHINE_FACTS
 from entrypoints.plan.other_rows import strike_foreign_rows
 
@@ -173,7 +174,7 @@ def _judge_variant(variant: Variant, facts: Facts, findings: Sequence[Mapping[st
     machine = facts["processor"]["architecture"]
     if ARCHITECTURES.get(machine, f"linux/{machine}") not in variant.platforms:
         return Fit(variant, (f"it is for {' and '.join(variant.platforms)}, this machine is {machine}",), (), "")
-    deciding = {check.id for check in variant.checks if check.fact.startswith(_DECIDING)}
+    deciding = {NO_CODE, COMPILED, *(check.id for check in variant.checks if check.fact.startswith(_DECIDING))}
     relevant = [finding for finding in findings if finding["id"] in deciding]
     failed = [finding for finding in relevant if finding["severity"] == "FAIL"]
     return Fit(
@@ -190,6 +191,8 @@ def _judge_variant(variant: Variant, facts: Facts, findings: Sequence[Mapping[st
 
 def _summarise_finding(finding: Mapping[str, Any]) -> str:
     """Return what a check found and expected, without the branch of the facts: driver = 1.22.0, expected 1.23."""
+    if finding["id"] in (NO_CODE, COMPILED):
+        return str(finding["text"]).partition(",")[0]
     return f"{finding['found'].partition('.')[2]}, expected {finding['expected']}"
 
 

@@ -25,13 +25,14 @@ from drydock.core.files import format_json
 from drydock.core.paths import find_home_folder
 from drydock.core.project import Project
 from drydock.inputs.store import default_store
-from drydock.lock import lockfile, vllm_lists
+from drydock.lock import code_lists, lockfile, vllm_lists
 from drydock.model.variant import Variant
 from drydock.run.access import API_KEY
 from drydock.run.container import FROM_THE_SHELL
 from drydock.run.recorded_host import CONFIGURATIONS, KNOWN_MODELS
 from drydock.run.user_options import parse_variables
 from entrypoints.checks.findings import MACHINE_FACTS
+from entrypoints.plan.other_rows import CODE, CODE_OF_ROWS
 
 WITHOUT_IMAGE = ("plan", "check", "facts", "explain", "report", "version", "help")
 """Verbs that need nothing of the image but its profile."""
@@ -89,11 +90,14 @@ def _lists_of(project: Project, variant: Variant) -> dict[str, bytes]:
     known_lists = _find_known(project, variant)
     if known_lists is None:
         return {}
+    code = code_lists.list_rows_code(project, variant.accelerator)
     row_facts = {
         "rows": vllm_lists.find_other_rows(project, variant, known_lists),
         "versions": vllm_lists.find_versions(project, variant),
         "row_platforms": {row.id: row.platforms for row in _list_rows(project, variant)},
         "row_checks": {row.id: _list_machine_checks(row) for row in _list_rows(project, variant)},
+        CODE: code.get(variant.id, {}),
+        CODE_OF_ROWS: code,
     }
     return {vllm_lists.FILE: format_json({**known_lists.lists, "assumed": known_lists.assumed, **row_facts}).encode()}
 

@@ -21,5 +21,5 @@ def inspect_image(options: ImageOptions) -> None:
     from drydock.examine.remote_image import refuse_row_name
 
     refuse_row_name(here(), options.reference)
-    inspected = image.inspect_image(options.reference, insecure=options.insecure)
+    inspected = image.inspect_image(here(), options.reference, insecure=options.insecure)
     write_result(inspected, image.format_inspected(inspected), json=options.json)

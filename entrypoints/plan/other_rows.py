@@ -10,15 +10,18 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from entrypoints.checks.code_for_cards import Code, find_code_notices, find_missing_code, list_cards
 from entrypoints.checks.findings import is_condition_met
 from entrypoints.core.parse import name_oci_architecture
-from entrypoints.core.records import Facts
+from entrypoints.core.records import Facts, Notice
 from entrypoints.facts.derived import derive_facts
 from entrypoints.plan.refusal import Refusal
 from entrypoints.request.vllm_lists import VllmLists
 
 ROWS, PLATFORMS, CHECKS, VERSIONS = "rows", "row_platforms", "row_checks", "versions"
 """Names of the lists: list → entry → rows that have it; row → its platforms, what a machine must be, vLLM's version."""
+CODE, CODE_OF_ROWS = "device_code", "row_device_code"
+"""Names of the lists: platform → what this row's libraries have code for; row → the same."""
 
 
 NAMED_ROW = re.compile(r"\(--target (\S+)\)")
@@ -44,8 +47,15 @@ def list_fitting_rows(lists: VllmLists, facts: Facts) -> tuple[str, ...]:
     platforms: Mapping[str, Sequence[str]] = lists.lists.get(PLATFORMS, {})
     checks: Mapping[str, Sequence[Mapping[str, Any]]] = lists.lists.get(CHECKS, {})
     platform = f"linux/{name_oci_architecture(facts.processor.architecture)}"
-    values = facts._asdict() | {"derived": derive_facts(facts)}
-    return tuple(row for row in platforms if platform in platforms[row] and _passes_checks(checks.get(row, ()), values))
+    code: Mapping[str, Mapping[str, Code]] = lists.lists.get(CODE_OF_ROWS, {})
+    values, cards = facts._asdict() | {"derived": derive_facts(facts)}, list_cards(facts)
+    return tuple(
+        row
+        for row in platforms
+        if platform in platforms[row]
+        and _passes_checks(checks.get(row, ()), values)
+        and not any(find_missing_code(card, code.get(row, {}).get(platform, {})) for card in cards)
+    )
 
 
 def _passes_checks(checks: Sequence[Mapping[str, Any]], values: Mapping[str, Any]) -> bool:
@@ -90,3 +100,10 @@ def describe_fitting_rows(lists: VllmLists, facts: Facts) -> str:
     if not rows:
         return "no row here runs on this machine as it is"
     return f"--target {' or '.join(rows)} {'runs' if len(rows) == 1 else 'run'} on this machine as it is"
+
+
+def judge_code(lists: VllmLists, facts: Facts) -> tuple[Notice, ...]:
+    """Return what is to be said of cards that this row's libraries have no code for; nothing in an image."""
+    platform = f"linux/{name_oci_architecture(facts.processor.architecture)}"
+    code: Code = lists.lists.get(CODE, {}).get(platform, {})
+    return tuple(find_code_notices(code, facts, describe_fitting_rows(lists, facts))) if code else ()

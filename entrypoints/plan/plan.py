@@ -40,6 +40,7 @@ from entrypoints.model.read import ModelFacts
 from entrypoints.model.weights import Weights
 from entrypoints.plan import guard_settings, inputs, parsers, placement
 from entrypoints.plan.later_downloads import choose_vocabulary, find_later_downloads
+from entrypoints.plan.other_rows import judge_code
 from entrypoints.plan.ranks import (
     Across,
     devices_of_rank,
@@ -367,6 +368,7 @@ def _collect_notices(
         *roles,
         *loading.find_host_weights(facts, model, loaded, settled, uses),
         *placement.find_distant(profile, facts, flags, uses),
+        *judge_code(flags.vllm, facts if request.across else placement.narrow_to_engine(facts, uses)),
     )
 
 

@@ -9,15 +9,16 @@ from collections.abc import Mapping
 from typing import Any
 
 from entrypoints.checks.causes import read_profile_with_failures
-from entrypoints.checks.findings import format_junit, has_failures, list_asker_ids
+from entrypoints.checks.findings import format_junit, has_failures, list_asker_ids, make_finding
 from entrypoints.checks.grants import examine_facts
 from entrypoints.core.errors import CHECK_FAILED, OK
 from entrypoints.core.output import emit_json, write_output
 from entrypoints.core.records import Facts, Finding, to_json
 from entrypoints.core.text import emit_printable, emit_text, tell_user
 from entrypoints.facts.facts import probe_host
-from entrypoints.facts.image_files import read_localized_profile
+from entrypoints.facts.image_files import read_localized_profile, read_vllm_lists
 from entrypoints.host.host import Host
+from entrypoints.plan.other_rows import judge_code
 from entrypoints.plan.plan import find_host_refusal
 from entrypoints.request.arguments import Arguments
 
@@ -31,7 +32,9 @@ def run_check(arguments: Arguments, env: Env) -> int:
     facts, host, _ = probe_host(arguments.root, profile, env)
     if facts.failures:
         profile = read_profile_with_failures(arguments, env)
-    findings = (*find_host_refusal(profile, facts, env), *examine_facts(profile, facts))
+    texts, words = profile.get("findings") or {}, profile.get("words") or {}
+    code = (make_finding(texts, notice, words=words) for notice in judge_code(read_vllm_lists(env), facts))
+    findings = (*find_host_refusal(profile, facts, env), *examine_facts(profile, facts), *code)
     if arguments.peers:
         findings = (*findings, *_check_peers(arguments, env, profile, host))
     if arguments.options.fix_script:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from entrypoints.checks.code_for_cards import NO_CODE
 from entrypoints.checks.findings import (
     find_refused_settings,
     find_unsupported,
@@ -103,10 +104,11 @@ def _refuse_plan(arguments: Arguments, profile: Profile, planned: Planned, lists
     """
     findings = planned.plan.findings
     refused = tuple((REFUSED, finding, "") for finding in find_refused_settings(profile["findings"], findings))
+    without_code = tuple(item for item in refused if item[1].id == NO_CODE)  # first: no driver changes it
     unsupported = find_unsupported(profile["checks"], findings)
     rows = describe_fitting_rows(lists, planned.facts) if unsupported else ""
     machine, platforms = planned.facts.processor.architecture, lists.lists.get(PLATFORMS, {})
-    for code, finding, instead in (*((HOST, finding, rows) for finding in unsupported), *refused):
+    for code, finding, instead in (*without_code, *((HOST, finding, rows) for finding in unsupported), *refused):
         if finding.id not in arguments.accepted:
             overrule = f"{ACCEPT} {finding.id} plans for it all the same"
             remedy = strike_foreign_rows(finding.remediation, machine, lambda row: platforms.get(row, ()))

@@ -15,13 +15,15 @@ from drydock.config.matrix import find_variant, read_matrix
 from drydock.config.project_choice import DRYDOCK
 from drydock.core.errors import InputError, RegistryError, StaleError
 from drydock.core.project import Project
-from drydock.lock import base_lists, vllm_lists
+from drydock.examine import image
+from drydock.lock import base_lists, code_lists, lockfile, vllm_lists
 from drydock.review.named_images import ImageFinder
 from drydock.review.place_findings import Level, review_place
 from drydock.review.written_commands import CommandPlace
 from drydock.verbs import adopt_verb
 from tests.registry.test_adopt import adopted_name, fetch, make_project, options, project, read_layer, upstream
 from tests.support.upstream_image import FILES, SITE, Layer, Upstream, make_layer
+from tests.unit.drydock.lock.test_code_lists import make_fatbin, make_library
 
 __all__ = ["project", "upstream"]  # fixtures
 
@@ -72,6 +74,31 @@ def test_the_lists_of_its_own_vllm_stand_in_the_image_and_in_the_row(project: Pr
     known_lists = vllm_lists.find_lists(project, variant, None, "linux/amd64")
     assert known_lists
     assert {**known_lists.lists, "assumed": known_lists.assumed} == lists
+
+
+def test_which_cards_its_libraries_have_code_for_stands_in_the_row_alone(project: Project, upstream: Upstream) -> None:
+    torch = {
+        f"{SITE}/torch-9.0.dist-info/METADATA": b"",
+        f"{SITE}/torch/lib/libtorch_cuda.so": make_library(make_fatbin((2, 80, 0))),
+        f"{SITE}/torch/lib/libold.so": make_library(make_fatbin((2, 70, 0))),
+        f"{SITE}/vllm/_C.abi3.so": make_library(make_fatbin((1, 80, 0))),
+        f"{SITE}/numpy/core.so": make_library(make_fatbin((2, 70, 0))),
+    }
+    changed = {f"{SITE}/torch/lib/.wh.libold.so": b"", f"{SITE}/vllm/_C.abi3.so": make_library(make_fatbin((2, 90, 0)))}
+    adopted = adopt(project, upstream, make_layer({**IMAGE, **torch}), make_layer(changed))
+    variant = find_variant(read_matrix(project), adopted.row)
+    lock = lockfile.read_lock(lockfile.path_of_lock(project, adopted.row))
+    libraries = code_lists.find_libraries(project, variant, lock, "linux/amd64")
+    assert code_lists.choose_loaded(libraries) == {
+        "torch 9.0": {"torch/lib/libtorch_cuda.so": ["sm_80"]},
+        "vllm 0.33.0": {"vllm/_C.abi3.so": ["sm_90"]},
+    }
+    assert {*libraries["torch 9.0"]} == {"torch/lib/libtorch_cuda.so"}
+    assert "code" not in lists_in_image(upstream, adopted.digest)
+    printed = image.format_inspected(image.inspect_image(project, adopted.image))
+    assert "  code     torch 9.0 libtorch_cuda.so: sm_80\n  code     vllm 0.33.0 _C.abi3.so: sm_90\n" in printed
+    assert adopt(project, upstream, read_layers=False).digest == adopted.digest
+    assert code_lists.find_libraries(project, variant, lock, "linux/amd64") == libraries
 
 
 def test_a_second_run_and_facts_of_a_file_keep_them_and_another_digest_does_not(

@@ -11,6 +11,7 @@ from drydock.adopt import adopted_image
 from drydock.attest import documents
 from drydock.attest.cosign import Signer, Trust
 from drydock.build.build_job import Job
+from drydock.config.project_choice import DRYDOCK
 from drydock.core.errors import UntrustedError
 from drydock.core.paths import ROOT
 from drydock.core.project import Project
@@ -66,7 +67,7 @@ def test_inspect_reads_the_provenance_of_an_adopted_image(
 ) -> None:
     upstream.push("v0.33.0")
     adopted = adopt_verb.adopt_base(project, options(upstream))
-    text = image.format_inspected(image.inspect_image(adopted.image))
+    text = image.format_inspected(image.inspect_image(DRYDOCK, adopted.image))
     assert "built    by `adopt` by urn:drydock:builder:local from no commit" in text
     assert "not as drydock writes it" not in capsys.readouterr().err
 

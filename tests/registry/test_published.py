@@ -13,6 +13,7 @@ import pytest
 
 from drydock.attest import bom, documents
 from drydock.attest.cosign import Trust
+from drydock.config.project_choice import DRYDOCK
 from drydock.core.errors import TargetError, UntrustedError
 from drydock.core.files import format_json
 from drydock.core.paths import ROOT
@@ -296,7 +297,7 @@ def test_a_published_image_is_audited_as_the_built_one(signed: Signed) -> None:
 
 
 def test_inspect(signed: Signed) -> None:
-    image_summary = inspect_image(signed.image)
+    image_summary = inspect_image(DRYDOCK, signed.image)
     platform = image_summary.platforms[AMD64]
     assert platform.labels["io.drydock.variant"] == VARIANT
     assert set(platform.attached) >= {

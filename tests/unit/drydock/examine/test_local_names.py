@@ -35,7 +35,7 @@ def test_a_local_image_is_said_to_be_local_before_anything_is_asked(monkeypatch:
     monkeypatch.setattr(remote_image, "Repository", lambda *_, **__: pytest.fail("asked a registry"))
 
     with pytest.raises(InputError, match="an image of this machine's engine") as error:
-        image.inspect_image(name)
+        image.inspect_image(DRYDOCK, name)
     assert f"`docker image inspect {name}`" in error.value.hint
     with pytest.raises(InputError, match="an image of this machine's engine"):
         image_diff.diff_images(name, name)

@@ -15,6 +15,7 @@ import pytest
 import zstandard
 
 from drydock.attest import documents
+from drydock.config.project_choice import DRYDOCK
 from drydock.core.errors import InputError, RegistryError, UntrustedError
 from drydock.core.files import format_json
 from drydock.examine import image, image_diff
@@ -114,7 +115,7 @@ def served(
 
 
 def platforms(where: str) -> list[str]:
-    inspection = image.inspect_image(where)
+    inspection = image.inspect_image(DRYDOCK, where)
     image.format_inspected(inspection)
     format_json(dump_record(inspection))
     return [*inspection.platforms]
@@ -178,7 +179,7 @@ def test_of_two_images_for_a_platform_the_first_is_shown(served: tuple[Served, s
     registry, where = served
     first = registry.image(AMD64, created="2024-01-01T00:00:00Z")
     registry.index({**first, "platform": AMD64}, {**registry.image(AMD64), "platform": AMD64})
-    assert image.inspect_image(where).platforms["linux/amd64"].digest == first["digest"]
+    assert image.inspect_image(DRYDOCK, where).platforms["linux/amd64"].digest == first["digest"]
 
 
 def test_an_index_within_an_index_is_read_to_a_depth(served: tuple[Served, str]) -> None:
@@ -189,7 +190,7 @@ def test_an_index_within_an_index_is_read_to_a_depth(served: tuple[Served, str])
     for _ in range(3):
         inner = registry.index(inner)
     with pytest.raises(RegistryError, match="3 indexes within one another"):
-        image.inspect_image(where)
+        image.inspect_image(DRYDOCK, where)
 
 
 def test_dockers_own_types_are_read(served: tuple[Served, str]) -> None:
@@ -224,7 +225,7 @@ def test_what_is_no_image_is_refused_by_its_name(served: tuple[Served, str]) -> 
     registry, where = served
 
     def refused(problem: str) -> None:
-        for read in (lambda: image.inspect_image(where), lambda: image_diff.diff_images(where, where)):
+        for read in (lambda: image.inspect_image(DRYDOCK, where), lambda: image_diff.diff_images(where, where)):
             with pytest.raises(RegistryError, match=problem):
                 read()
 
@@ -261,7 +262,7 @@ def test_a_base_that_is_no_image_is_not_locked(served: tuple[Served, str]) -> No
     registry, where = served
     registry.image(AMD64, config=None)
     base = ImageBase.model_validate({"kind": "image", "reference": where, "release": "debian:12"})
-    assert str(resolve_image(base).digest) == image.inspect_image(where).digest
+    assert str(resolve_image(base).digest) == image.inspect_image(DRYDOCK, where).digest
     registry.manifest(MANIFEST, artifactType="a/b", config=registry.blob(b"{}", MANIFEST), layers=[])
     with pytest.raises(InputError, match="not an image, but an artifact of type 'a/b'"):
         resolve_image(base)
@@ -282,6 +283,6 @@ def test_documents_of_others_are_left_out_of_what_is_shown(
     registry.attach(subject, SPDX, b"{}", b"{}")
     registry.attach(subject, "another/type", b"{}", artifactType=SPDX)
     registry.attach(subject, SPDX, b"{}", mediaType=ARTIFACT)
-    amd64_image = image.inspect_image(where).platforms["linux/amd64"]
+    amd64_image = image.inspect_image(DRYDOCK, where).platforms["linux/amd64"]
     assert (amd64_image.built, amd64_image.base, amd64_image.shown) == ((), "", "none")
     assert capfd.readouterr().err.count("left out: ") == 6
