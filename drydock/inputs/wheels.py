@@ -292,33 +292,25 @@ def fetch_wheels(
 
 
 def read_code(
-    wheels: Sequence[LockedWheel],
-    target: Environment,
-    store: Store,
-    env: Mapping[str, str],
-    publics: Sequence[PublicIndex] = (),
-) -> dict[str, dict[str, DeviceCode]]:
-    """Return sha256 of a wheel → path → the file's code for devices.
+    wheel: LockedWheel, target: Environment, store: Store, env: Mapping[str, str], publics: Sequence[PublicIndex] = ()
+) -> dict[str, DeviceCode]:
+    """Return path → its code for cards, of the files of a wheel that have some.
 
-    What the store lacks is read on its server, and not stored. Raises FetchError and InputError.
+    A wheel that the store lacks is read on its server and not stored, or else fetched. Raises FetchError, InputError.
     """
-    missing = [wheel for wheel in wheels if not store.has(wheel.sha256, wheel.size)]
     indexes = read_indexes(env)
-    urls = locate_wheels(missing, target, indexes, env, publics) if missing else {}
+    has = store.has(wheel.sha256, wheel.size)
+    urls = {} if has else locate_wheels([wheel], target, indexes, env, publics)
     access = make_index_access(indexes, env)
-    code: dict[str, dict[str, DeviceCode]] = {}
-    for wheel in wheels:
-        url = rewrite_url(urls.get(wheel.sha256, ""), access.mirrors)
-        with show_step(f"read {wheel.filename}"):
+    url = rewrite_url(urls.get(wheel.sha256, ""), access.mirrors)
+    with show_step(f"read {wheel.filename}"):
+        if url and not url.startswith("file:"):
             try:
-                if url and not url.startswith("file:"):
-                    code[wheel.sha256] = read_remote_code(url, wheel.filename, wheel.size, access)
-                    continue
+                return read_remote_code(url, wheel.filename, wheel.size, access)
             except NoRangesError:
-                pass
-            fetch_wheels([wheel], target, store, env, publics)
-            code[wheel.sha256] = read_local_code(store.path(wheel.sha256), wheel.filename)
-    return code
+                log(f"{wheel.filename}: its server sends whole files only, so it is fetched")
+        fetch_wheels([wheel], target, store, env, publics)
+        return read_local_code(store.path(wheel.sha256), wheel.filename)
 
 
 def locate_wheels(

@@ -167,16 +167,16 @@ def update_code(
 
     changed: list[Path | None] = []
     for platform, pins in lock.platforms.items():
-        unread = [
-            wheel for wheel in list_libraries(pins) if wheel.sha256 not in read_stored(code_path(project, wheel)).wheels
-        ]
-        try:
-            target = find_image_environment(variant.python, platform, variant.base)
-            code = read_code(unread, target, store or default_store(env), env, variant.indexes) if unread else {}
-        except (FetchError, InputError) as error:
-            log(f"{variant.id}: what its libraries have code for was not read: {error.problems[0]}")
-            continue
-        changed += [_write_code(project, wheel, code[wheel.sha256]) for wheel in unread]
+        for wheel in list_libraries(pins):
+            if wheel.sha256 in read_stored(code_path(project, wheel)).wheels:
+                continue
+            try:
+                target = find_image_environment(variant.python, platform, variant.base)
+                code = read_code(wheel, target, store or default_store(env), env, variant.indexes)
+            except (FetchError, InputError) as error:
+                log(f"{variant.id}: which cards {wheel.name} has code for was not read: {error.problems[0]}")
+            else:
+                changed.append(_write_code(project, wheel, code))
     return [path for path in changed if path]
 
 

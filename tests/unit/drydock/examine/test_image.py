@@ -12,11 +12,11 @@ HOSTILE = "1\n  shown    hardware\x1b[2J"
 """A label with a line of its own, and with an escape that clears the screen."""
 
 
-def inspected() -> str:
+def inspected(stand_in: str = "") -> str:
     platform = image.InspectedPlatform(
         digest="d", created="", layers=1, size=1, labels={"io.drydock.variant": HOSTILE}, attached={}, signatures=0,
         base=HOSTILE, packages={}, built=({"finished": HOSTILE, "builder": "b", "commit": "c"},), shown="none",
-        code={HOSTILE: {HOSTILE: HOSTILE}}, stand_in="",
+        code={HOSTILE: {HOSTILE: HOSTILE}}, stand_in=stand_in,
     )  # fmt: skip
     return image.format_inspected(image.Inspected(image="i", digest="d", tag="", platforms={"linux/amd64": platform}))
 
@@ -37,3 +37,7 @@ def test_a_label_prints_no_line_of_its_own(report: Callable[[], str]) -> None:
     assert "\x1b" not in text
     assert "1\\n  shown    hardware\\u001b[2J" in text
     assert not [line for line in text.splitlines() if line.startswith("  shown    hardware")]
+
+
+def test_an_image_of_stand_ins_has_code_for_no_card() -> None:
+    assert "\n  code     none: stand-ins for base, wheels\n" in inspected("base,wheels")

@@ -20,6 +20,7 @@ from drydock.inputs.wheels import (
     fetch_wheels,
     find_image_environment,
     list_wheel_tags,
+    read_code,
     resolve_sdist,
     resolve_wheels,
 )
@@ -27,6 +28,7 @@ from drydock.model.bases import DebianBase, ImageBase
 from drydock.model.locked import LockedWheel
 from drydock.model.variant import PublicIndex
 from tests.support.hashes import sha256
+from tests.unit.drydock.lock.test_code_lists import make_cubin
 
 if TYPE_CHECKING:
     from tests.support.loopback import Loopback
@@ -251,6 +253,18 @@ def test_a_wheel_whose_server_sends_no_ranges_is_fetched_at_once(site: Site) -> 
     assert site.store.has(sha256(app[1]))
 
 
+@pytest.mark.parametrize("sends_ranges", [True, False])
+def test_the_code_of_a_wheel_is_read_on_its_server_and_stored_only_if_it_sends_no_ranges(
+    site: Site, *, sends_ranges: bool
+) -> None:
+    wheel = _with_file(site.wheel("app", "1.0"), "app/kernels.cubin", make_cubin(8, 0x06005A04))
+    site.publish(wheel)
+    site.server.faults[f"/simple/files/{wheel[0]}"] = [] if sends_ranges else ["no range"] * 9
+    code = read_code(_locked(wheel), TARGET, site.store, site.env)
+    assert {path: dict(its.counts) for path, its in code.items()} == {"app/kernels.cubin": {"sm_90": 1}}
+    assert site.store.has(sha256(wheel[1])) is not sends_ranges
+
+
 @pytest.mark.parametrize("status", ["429", "503", "509"])
 def test_an_index_that_is_busy_is_asked_again(status: str, site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("drydock.core.http.time.sleep", lambda _: None)
@@ -275,12 +289,12 @@ def test_certificates_that_are_not_there_are_an_error_before_uv_goes_on_without(
             resolve_wheels(ResolveRequest(("app",)), TARGET, site.store, {**env, name: f"{tmp_path}/none"})
 
 
-def _with_file(wheel: Wheel, path: str) -> Wheel:
-    """Return a wheel with one more file, whose content is the wheel's name."""
+def _with_file(wheel: Wheel, path: str, content: bytes = b"") -> Wheel:
+    """Return a wheel with one more file, whose content is the wheel's name if none is given."""
     name, data = wheel
     buffer = io.BytesIO(data)
     with zipfile.ZipFile(buffer, "a") as archive:
-        archive.writestr(path, name)
+        archive.writestr(path, content or name)
     return name, buffer.getvalue()
 
 

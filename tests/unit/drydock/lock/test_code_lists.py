@@ -215,7 +215,7 @@ def test_what_cannot_be_read_is_said_and_locks_all_the_same(tmp_path: Path, caps
         name="torch", version="99.0", filename="torch-99.0-py3-none-any.whl", size=len(data), sha256=sha256
     )
     assert code_lists.update_code(project, CUDA, lock_of(wheel), {}, store) == []
-    assert f"{CUDA.id}: what its libraries have code for was not read" in capsys.readouterr().err
+    assert f"{CUDA.id}: which cards torch has code for was not read" in capsys.readouterr().err
 
 
 def test_a_damaged_list_names_its_file_and_what_to_do(tmp_path: Path) -> None:
