@@ -64,7 +64,7 @@ def _find_spoken() -> _Spoken | None:
 
 
 def is_translated() -> bool:
-    """Tell whether the user's locale names a language that the verbs speak besides English."""
+    """Tell whether the user's locale names a language that the verbs speak other than English."""
     return _find_spoken() is not None
 
 
