@@ -77,7 +77,7 @@ def find_attention_refusals(
         return
     known = {option for answer in release["refusals"] if isinstance(answer, list) for option in answer}
     for option in (option for option in options if option.startswith(CACHE_TYPE) and option not in known):
-        if option.split()[1] not in OF_EVERY_BACKEND:
+        if option.split()[1] not in OF_EVERY_BACKEND and not lists.assumed:  # forks have types of their own
             types = sorted(name.split()[1] for name in known if name.startswith(CACHE_TYPE))
             yield Refusal(CACHE_TYPE, f"{option}: invalid value", f"one of {', '.join(types)}", is_misspelt=True)
             return
