@@ -92,7 +92,8 @@ def review_place(place: CommandPlace, finder: ImageFinder, to: ImageVersion | No
     image = OF_OMNI if OMNI in place.words else finder.find(place.image)
     target = image if image is OF_OMNI else to or image
     words = _close_words(place.words)
-    command = PastedCommand(words, place.env, is_drydocks=target.is_drydocks)
+    env = {name: value for name, value in place.env.items() if not _OPEN.search(value)}
+    command = PastedCommand(words, env, is_drydocks=target.is_drydocks)
     findings = [*_judge_entry(place, target), *_judge_surroundings(place, words)]
     if target.warning:
         findings.append(PlaceFinding(Level.WARNING, place.line, place.image, target.warning))

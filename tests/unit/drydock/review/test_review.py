@@ -232,6 +232,12 @@ def test_an_image_comes_instead_of_those_of_its_name(image: str, to: str, expect
     assert is_replaced(image, to) is expected
 
 
+def test_a_variable_that_is_filled_in_later_is_not_judged(tmp_path: Path) -> None:
+    script = f"docker run -e VLLM_MARLIN_INPUT_DTYPE{{}} {RELEASE} --model a/b"
+    assert shown(only(reviewed(tmp_path, x__sh=script.format("")))) == []
+    assert shown(only(reviewed(tmp_path, x__sh=script.format("=x"))))[0][0] == "would not start"
+
+
 def test_an_entrypoint_that_is_not_vllms_gets_no_arguments() -> None:
     from drydock.review.place_findings import _judge_entry  # noqa: PLC0415
     from drydock.review.written_commands import CommandPlace  # noqa: PLC0415
