@@ -30,8 +30,8 @@ OMNI = "--omni"
 OF_OMNI = ImageVersion((), f"{OMNI} makes it a command of vLLM-Omni, whose flags are others")
 PLUGINS = ("--tool-parser-plugin", "--reasoning-parser-plugin")
 PATIENCE = 60
-"""Seconds. No vLLM is ready sooner with a model of a few billion parameters (docs/benchmarks.md: imports, weights,
-compilation); a probe that gives up earlier ends each start."""
+"""Seconds. A judgement: with a model of a few billion parameters, import, weights and compilation take longer, and a
+probe that gives up earlier ends each start."""
 _OPEN = re.compile(r"[$`{}]|<[^>]*>|\.\.\.|…|^\[|\]$")
 """Parts of a word that a shell, a chart or a reader fills in."""
 _ONE_SIDE = (

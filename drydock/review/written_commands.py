@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from drydock.compare import pasted_command
 from drydock.compare.pasted_command import PlacedWord
@@ -218,8 +218,27 @@ def _read_options(options: Sequence[tuple[str, str]], line: int) -> Surroundings
     is_host = "host" in (names.get("--network"), names.get("--net"))
     published = [value for option, value in options if option in ("-p", "--publish")]
     ports = [] if is_host else [(port, line) for value in published if (port := container_port(value))]
-    has_memory = bool({"--ipc", "--shm-size"} & names.keys()) or any(SHARED in value for value in names.values())
-    return Surroundings(tuple(ports), has_memory)
+    is_mounted = any(SHARED in value for value in names.values())
+    return Surroundings(tuple(ports), is_mounted or shares_memory(names.get("--shm-size"), names.get("--ipc")))
+
+
+_SIZE = re.compile(r"(\d{1,15}(?:\.\d{1,9})?) ?([kmgt]?)i?b?")
+_USUAL_MEMORY = 64 << 20
+"""Bytes of /dev/shm that an engine gives (Docker, containerd)."""
+
+
+def shares_memory(size: Any, ipc: Any) -> bool:
+    """Tell whether options of a container give /dev/shm more than an engine does.
+
+    A size that cannot be read does, such as a variable without a default.
+    """
+    if ipc == "host" or ":" in str(ipc or ""):  # container:NAME and service:NAME share that one's
+        return True
+    if size is None:
+        return False
+    text = take_defaults(str(size)).strip().lower()
+    match = _SIZE.fullmatch(text)
+    return match is None or float(match[1]) * 1024 ** " kmgt".index(match[2] or " ") > _USUAL_MEMORY
 
 
 def container_port(published: str) -> int:

@@ -22,6 +22,7 @@ from drydock.review.written_commands import (
     container_port,
     line_of,
     list_container,
+    shares_memory,
     split_line,
     take_defaults,
 )
@@ -118,8 +119,9 @@ class _DocumentReader:
         """Return a service. Source: the Compose specification, services."""
         program, words = (self._compose_words(service.get(key), (*path, key)) for key in ("entrypoint", "command"))
         image = service.get("image")
-        memory = service.get("shm_size") or service.get("ipc") or SHARED in str(service.get("tmpfs", ""))
-        has_memory = bool(memory) or any(SHARED in str(volume) for volume in _list_of(service.get("volumes")))
+        mounted = (service.get("tmpfs", ""), *_list_of(service.get("volumes")))
+        is_mounted = any(SHARED in str(volume) for volume in mounted)
+        has_memory = is_mounted or shares_memory(service.get("shm_size"), service.get("ipc"))
         ports = () if service.get("network_mode") == "host" else tuple(self._compose_ports(service, path))
         line = self._line((*path, "image") if image else path)
         return WrittenContainer(

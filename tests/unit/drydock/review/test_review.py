@@ -70,6 +70,30 @@ def test_what_contradicts_nothing_has_no_finding(tmp_path: Path) -> None:
     assert shown(only(reviewed(tmp_path, compose__yaml=f"{well}    ipc: host\n"))) == []
 
 
+@pytest.mark.parametrize(
+    ("memory", "is_enough"),
+    [
+        ("shm_size: 64mb", False),
+        ("shm_size: 67108864", False),
+        ("shm_size: 64M", False),
+        ("ipc: private", False),
+        ("shm_size: 65mb", True),
+        ("shm_size: 10.5gb", True),
+        ("shm_size: ${SHM}", True),
+        ("ipc: service:other", True),
+        ("tmpfs: /dev/shm", True),
+    ],
+)
+def test_processes_share_more_memory_than_an_engine_gives(tmp_path: Path, memory: str, is_enough: bool) -> None:
+    findings = shown(only(reviewed(tmp_path, compose__yaml=f"{COMPOSE}    {memory}\n")))
+    assert (("warning", 3, "--tensor-parallel-size 2") not in findings) is is_enough
+    option = " ".join(f"--{memory.replace('_', '-')}".split(": ")).replace(" /dev", "=/dev")
+    (tmp_path / "compose.yaml").unlink()
+    line = f"docker run {option} {RELEASE} --model a/b -tp 2\n"
+    findings = shown(only(reviewed(tmp_path, run__sh=line)))
+    assert (("warning", 1, "--tensor-parallel-size 2") not in findings) is is_enough
+
+
 POD = f"""\
 apiVersion: apps/v1
 kind: Deployment
