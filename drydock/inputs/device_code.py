@@ -27,6 +27,8 @@ LARGEST_FILE = 16 << 30
 """Bytes of a file that is read. The largest library of PyTorch has 2 GB."""
 MOST_CONTAINERS = 1 << 20
 """Containers of a file. Libraries of PyTorch have 2,000."""
+MOST_ARCHITECTURES = 256
+"""Different ones of a file. NVIDIA and AMD have made fewer."""
 MOST_ENTRIES = 4096
 """Entries of a container: one for each architecture and part."""
 LONGEST_HEADER = 1 << 16
@@ -65,7 +67,7 @@ def read_device_code(file: IO[bytes]) -> DeviceCode:
         return DeviceCode(containers=1, counts={cubin: 1})
     counts: Counter[str] = Counter()
     containers = 0
-    while containers < MOST_CONTAINERS and (kind := stream.find_start()):
+    while containers < MOST_CONTAINERS and len(counts) < MOST_ARCHITECTURES and (kind := stream.find_start()):
         readers = {FATBIN: _read_fatbin, BUNDLE: _read_bundle, COMPRESSED: _read_compressed}
         architectures = {*readers[kind](stream)}
         counts.update(architectures)

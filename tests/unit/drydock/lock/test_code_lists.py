@@ -141,6 +141,11 @@ def test_damaged_code_is_read_to_an_end() -> None:
 # --- wheels ---------------------------------------------------------------------------------------------------------
 
 
+def test_a_file_that_names_endless_architectures_fills_no_memory() -> None:
+    containers = [make_fatbin(*((2, 4 * number + kind, 0) for kind in range(4))) for number in range(1000)]
+    assert len(read(make_library(*containers))) <= device_code.MOST_ARCHITECTURES + 4
+
+
 def make_wheel(name: str, files: Mapping[str, bytes]) -> tuple[bytes, LockedWheel]:
     content = io.BytesIO()
     with zipfile.ZipFile(content, "w", zipfile.ZIP_DEFLATED) as archive:
