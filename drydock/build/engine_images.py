@@ -37,6 +37,8 @@ class EngineImage(NamedTuple):
     checkouts: tuple[str, ...]
     """Those that keep it."""
     containers: tuple[str, ...]
+    releases: tuple[str, ...]
+    """Of drydock, that have this digest."""
 
 
 def list_engine_images(project: Project) -> list[EngineImage]:
@@ -48,11 +50,12 @@ def list_engine_images(project: Project) -> list[EngineImage]:
         containers = client.api.containers(all=True)
     except docker.errors.DockerException as error:
         raise daemon.make_unreachable_error(error) from error
-    engine_images = (_make_engine_image(attrs, committed, kept_names, containers) for attrs in image_attrs)
+    engine_images = (_make_engine_image(project, attrs, committed, kept_names, containers) for attrs in image_attrs)
     return sorted(image for image in engine_images if image.tags)
 
 
 def _make_engine_image(
+    project: Project,
     attrs: Mapping[str, Any],
     committed: set[str],
     kept_names: Mapping[str, Sequence[str]],
@@ -72,6 +75,7 @@ def _make_engine_image(
         containers=tuple(
             sorted(container["Names"][0][1:] for container in containers if container["ImageID"] == digest)
         ),
+        releases=image_record.list_releases(project, (digest,)) if tags else (),
     )
 
 
@@ -113,7 +117,8 @@ def format_images(images: Sequence[EngineImage], now: dt.datetime) -> str:
 def _format_image(image: EngineImage, now: dt.datetime) -> Iterator[str]:
     name, *other_tags = image.tags
     more = "".join(f", {tag.rpartition(':')[2]}" for tag in other_tags)
-    yield f"{name}{more}  {image.recorded}, {decimal(image.size)}, {_format_age(image.loaded, now)}"
+    of_release = f", {image_record.name_releases(image.releases)}" if image.releases else ""
+    yield f"{name}{more}  {image.recorded}{of_release}, {decimal(image.size)}, {_format_age(image.loaded, now)}"
     yield f"  kept by {', '.join(image.checkouts) or 'no checkout'}"
     if image.containers:
         yield f"  used by {', '.join(image.containers)}"

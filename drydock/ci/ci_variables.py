@@ -40,6 +40,8 @@ class VariableGroup(NamedTuple):
 
 REACHES = "to lock each night what is not locked, on a runner that reaches the vendors"
 FASTER = "so that a request starts from the foundations that releases pushed"
+REVIEWS = "so that each request says what breaks with an image that comes instead"
+REVIEWED = Variable("DRYDOCK_REVIEW_TO", "docker.io/vllm/vllm-openai:v0.33.0")
 LOGIN = Variable(publishing.PASSWORD, "", "release")
 GROUPS = {
     "github": (
@@ -53,6 +55,7 @@ GROUPS = {
         ),
         VariableGroup(REACHES, (Variable("DRYDOCK_RELEASE_RUNNER_VENDORS", "LABEL"),)),
         VariableGroup(FASTER, (Variable("DRYDOCK_FOUNDATIONS", "ghcr.io/acme/foundations"),)),
+        VariableGroup(REVIEWS, (REVIEWED,)),
         VariableGroup("so that nightly pull requests start workflows", (Variable(TOKEN, "", "locks"),)),
     ),
     "gitlab": (
@@ -71,6 +74,7 @@ GROUPS = {
         ),
         VariableGroup(REACHES, (Variable("DRYDOCK_RELEASE_RUNNER_VENDORS", "yes"),)),
         VariableGroup(FASTER, (Variable("DRYDOCK_FOUNDATIONS", "registry.example/acme/foundations"),)),
+        VariableGroup(REVIEWS, (REVIEWED,)),
     ),
 }
 """Server → its variables, each group for one purpose. Without any, releases work on github.com."""

@@ -24,7 +24,7 @@ _SHARED = ("host.{}.yaml", "topology.{}.yaml", "*/accelerator.{}.yaml")
 _PIECE = re.compile(r"[\x21-\x7e]+[^\x00-\x7f\w\s]*|[^\x00-\x7f][^\x00-\x7f\w\s]*|\s+")
 """What is not divided between lines: a word, or a Chinese character, with the punctuation after it; and spaces."""
 _HINT = " hint: "
-_KIND = re.compile(r"(\s*)((?:error|warning|hint|auto|note):)? ?(.*?)\s*", re.DOTALL)
+_KIND = re.compile(r"(\s*)((?:error|warning|hint|auto|note):)? ?(.*)", re.DOTALL)
 """What stands before a text: spaces, and the kind of the message."""
 _OPTION = re.compile(r"(--?[a-z][\w-]*(?: [^:\s]\S*)?): (.*)", re.DOTALL)
 """An option, and a text about it."""
@@ -75,7 +75,7 @@ def translate_lines(text: str) -> str:
 
 
 def _translate_line(spoken: _Spoken, line: str) -> str:
-    match = _KIND.fullmatch(line)
+    match = _KIND.fullmatch(line.rstrip())
     if not match or not match[3]:
         return spoken.own.get(line.strip(), line) if line.strip() else line
     space, kind, rest = match[1], match[2] or "", match[3]

@@ -21,12 +21,13 @@ from drydock.config.matrix import read_matrix
 from drydock.config.validation import Problem, combine_problems
 from drydock.core.commit import select_all_but
 from drydock.core.errors import DrydockError, InputError
-from drydock.core.files import write_atomically
+from drydock.core.files import format_json, write_atomically
 from drydock.core.project import Project
 from drydock.development import quality, surface
 from drydock.development.surface import SurfaceChanges
-from drydock.lock import kind_runs, lockfile
+from drydock.lock import image_record, kind_runs, lockfile
 from drydock.lock.image_record import RECORDS
+from drydock.model.record import dump_record
 from drydock.model.variant import Variant
 from drydock.pages import changelog
 from drydock.pages.changelog import ADDED, BEFORE, CHANGED, DEPRECATED, REMOVED, Release
@@ -240,8 +241,19 @@ def _plan_release(state: ReleaseState, present: surface.Surface) -> ReleasePlan:
         VERSION_FILE: _VERSION.sub(state.version, _read_utf8(root / VERSION_FILE)),
         changelog.FILE: changelog.insert_release_heading(_read_utf8(root / changelog.FILE), state.version, date),
         str(surface.FILE): surface.format_surface(state.version, present),
+        **_render_records(state),
     }
     return ReleasePlan(state.version, {root / name: text for name, text in texts.items()}, state.unreleased.text)
+
+
+def _render_records(state: ReleaseState) -> dict[str, str]:
+    """Return name → text of the records, which say what digest the release has of each row that was built twice."""
+    records = {variant.id: image_record.read_record(state.project, variant.id) for variant in state.variants}
+    return {
+        image_record.name_of_record(row): format_json(dump_record(image_record.add_release(record, state.version)))
+        for row, record in records.items()
+        if any(platform.verified for platform in record.platforms.values())
+    }
 
 
 def _commit_release(root: Path, plan: ReleasePlan) -> None:
@@ -269,7 +281,8 @@ def _commit_release(root: Path, plan: ReleasePlan) -> None:
 def _restore_files(root: Path, names: Sequence[str]) -> None:
     """Restore what a release wrote. Records stay in the working tree, since it took hours to make them."""
     _run_release_git(root, "reset", "--quiet")
-    _run_release_git(root, "restore", "--worktree", "--", *names)
+    written = (name for name in names if Path(name).name != image_record.FILE)
+    _run_release_git(root, "restore", "--worktree", "--", *written)
 
 
 def _format_release_report(state: ReleaseState, plan: ReleasePlan, how: HowToRelease) -> str:

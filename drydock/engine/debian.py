@@ -48,7 +48,7 @@ def explain_engine_setup(environment: Path = ROOT / ".venv", *, is_installed: bo
 
 
 def _name_root_command(environment: Path) -> str:
-    """Return how root runs ./inv here: it runs an environment of this user only if it is told to, as sudo tells it."""
+    """Return how root starts this checkout: an environment of this user is run only if sudo, or SUDO_UID, says so."""
     uid = os.geteuid()
     is_own = environment.is_dir() and environment.stat().st_uid == uid
     return ("sudo ./inv" if shutil.which("sudo") else f"SUDO_UID={uid} ./inv") if is_own else "./inv"

@@ -13,6 +13,7 @@ from drydock.core.errors import DrydockError, UntrustedError
 from drydock.core.project import Project
 from drydock.examine.remote_image import Image, open_image
 from drydock.lock import code_lists, lockfile
+from drydock.lock.image_record import list_releases, name_releases
 from drydock.lock.proof import Proof, strongest_tier
 from drydock.model.locked import LockedDebianBase, LockedPlatform
 from drydock.model.record import Record
@@ -45,6 +46,8 @@ class InspectedPlatform(Record):
     """Highest proof tier of the image's inputs."""
     code: Mapping[str, Mapping[str, str]]
     """Library with its version → file → the cards that it has code for, as far as this project read it."""
+    releases: tuple[str, ...]
+    """Releases of drydock with this digest, as far as this project's records say."""
     stand_in: str
     """What stand-ins are in it; empty for an image without any."""
 
@@ -87,6 +90,7 @@ def format_inspected(inspected: Inspected) -> str:
             f"  pinned   {packages or 'unknown'}",
             f"  attached {', '.join(platform.attached) or 'nothing'}; {platform.signatures} signatures",
             f"  shown    {platform.shown}",
+            f"  release  {name_releases(platform.releases) or 'none that this drydock records'}",
         ]
         lines += _format_code(platform)
         lines += [
@@ -132,6 +136,7 @@ def _inspect_platform(project: Project, image: Image, name: str) -> InspectedPla
         built=tuple(_read_each(of_type(referrers, documents.PROVENANCE), _read_build)),
         shown=next(_read_each(proofs, _read_tier), "none"),
         code=_describe_code(project, labels.get("io.drydock.variant", ""), pins) if pins else {},
+        releases=list_releases(project, (manifest.digest, image.digest)),
         stand_in=labels.get(STAND_IN, ""),
     )
 

@@ -46,7 +46,7 @@ _FATBIN_HEADER, _ENTRY, _ELF_HEADER = 16, 48, 64
 _CUDA_MACHINE, _OLD_ABI = 190, 7
 _OLD_OWN = 0x800
 """EF_CUDA_ACCELERATORS of ABI 7; later ones do not say it in the header."""
-_TARGET = re.compile(r"(?:hipv?4?|host)-[\w-]*-(gfx[0-9a-f]+(?:-[a-z0-9-]*generic)?)[:+\w-]*")
+_TARGET = re.compile(r"(?:hipv?4?|host)-[\w-]{0,64}-(gfx[0-9a-f]{1,8}(?:-[a-z0-9-]{0,32}generic)?)[:+\w-]{0,64}")
 _BUNDLE_HEADERS = {1: 20, 2: 24, 3: 32}
 """Version of a compressed bundle → bytes of its header."""
 

@@ -8,10 +8,11 @@ a project of their own commits theirs. A record of other inputs than today's is 
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
+from packaging.version import Version
 from pydantic import Field
 
 from drydock.core.commit import read_commit
@@ -61,6 +62,8 @@ class PlatformRecord(Proof):
 
     verified: VerifiedImage | None = None
     """Null until `verify --record` has built the image twice."""
+    releases: Mapping[OneLine, Digest] = {}
+    """Version of drydock → the digest of its release. An image does not name it, since each would move its digest."""
 
     def find_verified_digest(self, inputs_sha256: str) -> str | None:
         """Return the digest on which two builds from these inputs agreed; None if they were not built twice."""
@@ -101,6 +104,33 @@ def read_record(project: Project, variant: str) -> ImageRecord:
         if earlier := _read_earlier_files(folder):
             return earlier
     return ImageRecord()
+
+
+def list_releases(project: Project, digests: Collection[str]) -> tuple[str, ...]:
+    """Return the releases of drydock with one of these digests, the oldest first, of all rows and platforms.
+
+    Raises StaleError for an invalid record.
+    """
+    names = {path.parent.name for path in project.glob(f"images/*/{FILE}")}
+    platforms = (platform for name in sorted(names) for platform in read_record(project, name).platforms.values())
+    versions = {version for platform in platforms for version, item in platform.releases.items() if item in digests}
+    return tuple(sorted(versions, key=Version))
+
+
+def name_releases(versions: Sequence[str]) -> str:
+    """Return which releases an image is of, in words; empty for none."""
+    return f"drydock {', '.join(versions)}" if versions else ""
+
+
+def add_release(record: ImageRecord, version: str) -> ImageRecord:
+    """Return a record that says of each verified digest that a release has it. Pure."""
+    platforms = {
+        name: platform.model_copy(update={"releases": {**platform.releases, version: platform.verified.digest}})
+        if platform.verified
+        else platform
+        for name, platform in record.platforms.items()
+    }
+    return ImageRecord(platforms=platforms)
 
 
 def read_platform_record(project: Project, variant: str, platform: str) -> PlatformRecord:

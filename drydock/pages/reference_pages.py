@@ -42,7 +42,7 @@ def render_reference_pages(
     texts |= {name: render_accelerator_page(variants, name, owners) for name in names} | {
         "topology": render_topology_tables(variants)
     }
-    for name in code_lists.ACCELERATORS:
+    for name in sorted({*code_lists.ACCELERATORS} & {*names}):
         texts[name] += render_code_table(
             project, name, [variant for variant in variants if variant.accelerator == name]
         )

@@ -44,7 +44,7 @@ _RELEASED = re.compile(r"v?(\d+\.\d+\.\d+(?:\.post\d+)?)(?:-[a-z0-9_.-]+)?")
 """Tags of vLLM's own images: v0.18.0, v0.18.0-cu130, v0.18.0-x86_64. A release candidate is no release."""
 _OF_RELEASES = re.compile(r"(?:.*/)?vllm/vllm-openai(?:-(?:rocm|cpu|xpu))?|.*/vllm-cpu-release-repo")
 """Repositories, also behind a mirror, in which a tag is the version of vLLM."""
-_AMD = re.compile(r".*[_-]vllm[_-](\d+\.\d+\.\d+)(?:[_-].*)?")
+_AMD = re.compile(r"[_-]vllm[_-](\d+\.\d+\.\d+)(?![^_-])")
 """Tags of rocm/vllm: rocm6.4.1_vllm_0.9.1_20250702."""
 
 
@@ -170,7 +170,7 @@ class ImageFinder:
         if _OF_RELEASES.fullmatch(reference.repository) and reference.name == LATEST:
             how = "the newest that was read: its tag moves"
             return ImageVersion((self.all_versions[-1],), how, is_guess=True)
-        match = released or (_AMD.fullmatch(reference.tag) if reference.repository == "rocm/vllm" else None)
+        match = released or (_AMD.search(reference.tag) if reference.repository == "rocm/vllm" else None)
         if match is None:
             return ImageVersion((), "its tag says nothing of its vLLM" if reference.tag else "it has no tag")
         known = self._find_release(match[1])

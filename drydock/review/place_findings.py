@@ -32,7 +32,7 @@ PLUGINS = ("--tool-parser-plugin", "--reasoning-parser-plugin")
 PATIENCE = 60
 """Seconds. A judgement: with a model of a few billion parameters, import, weights and compilation take longer, and a
 probe that gives up earlier ends each start."""
-_OPEN = re.compile(r"[$`{}]|<[^>]*>|\.\.\.|…|^\[|\]$")
+_OPEN = re.compile(r"[$`{}]|<[^<>]{0,200}>|\.\.\.|…|^\[|\]$")
 """Parts of a word that a shell, a chart or a reader fills in."""
 _ONE_SIDE = (
     ("; the old version refuses it too", ""),

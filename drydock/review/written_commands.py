@@ -25,7 +25,7 @@ REQUIREMENT = "vllm=="
 SHARED = "/dev/shm"  # noqa: S108 - where processes share memory
 PLACES_AT_MOST = 500
 """Commands of one file."""
-_FENCE = re.compile(r"^(?P<indent>[ \t>]*)(?P<mark>`{3,}|~{3,})[ \t]*(?P<language>[\w+-]*)[^\n]*$")
+_FENCE = re.compile(r"^(?P<indent>[ \t>]*)(?P<mark>`{3,20}|~{3,20})[ \t]{0,8}(?P<language>[\w+-]{0,40})[^\n]*$")
 _HEREDOC = re.compile(r"<<-?[ \t]*(['\"]?)([A-Za-z_]\w*)\1")
 _INSTALLED = re.compile(r"vllm(?:\[[\w,.-]*\])?==(\d[\w.]*)")
 _DEFAULT = re.compile(r"\$\{[A-Za-z_]\w*:?-([^${}]*)\}")

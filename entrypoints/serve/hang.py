@@ -30,7 +30,7 @@ PROCESS_AT_MOST, TOTAL_AT_MOST, TOOL_AT_MOST = 12_000, 48_000, 6_000
 LINE_AT_MOST, TITLE_AT_MOST = 300, 80
 MARK = "| "
 """Begins each line, behind `drydock: `, so that vLLM's lines in between can be told apart."""
-_HEADING = re.compile(r"^(?:Current )?[Tt]hread 0x[0-9a-f]+.*:$")
+_HEADING = re.compile(r"^(?:Current )?[Tt]hread 0x[0-9a-f]{1,16}.{0,80}:$")
 """How faulthandler begins the stack of a thread (Python, Python/traceback.c)."""
 _NATIVE_TOOL = "py-spy"
 

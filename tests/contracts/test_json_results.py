@@ -123,7 +123,7 @@ def test_the_check_sees_a_branch_that_prints_nothing() -> None:
 
 READS = (
     *("matrix", "doctor", "outdated", "lock diff", "compare", "size", "plan", "check", "explain", "entrypoint"),
-    *("topology plan", "topology diff", "topology check", "topology verify"),
+    *("review", "topology plan", "topology diff", "topology check", "topology verify"),
     *("audit", "policy", "image verify", "image inspect", "image diff", "image audit"),
     *("ci changed", "ci variables", "lint", "release files", "bench", "bench plot", "bake"),
     *(f"bench {part}" for part in bench.PARTS),
@@ -154,6 +154,7 @@ NO_DATA: Mapping[str, str] = {
     "entrypoint": "as explain",
     "topology init": "writes YAML, and prints it with --dry-run",
     "topology down": "prints nothing",
+    "review": "--format has json, and three more for programs",
     "policy": "prints YAML, which a cluster reads",
     "prove": "a report for people; images/ROW/record.json has the data",
     "ci propose": "a report for the job's log",

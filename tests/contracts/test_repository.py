@@ -62,7 +62,7 @@ def test_what_vllm_loads_imports_vllm_and_never_the_entrypoint(path: Path) -> No
 def test_a_rehearsal_imports_vllm_and_nothing_else_of_the_image_side(path: Path) -> None:
     modules = set(imports(path))
     roots = {module.partition(".")[0] for module in modules}
-    assert roots <= {*sys.stdlib_module_names, "entrypoints", "torch", "vllm"}
+    assert roots <= {*sys.stdlib_module_names, "entrypoints", "torch", "transformers", "vllm"}
     assert {module for module in modules if module.startswith("entrypoints.")} <= {
         "entrypoints.plugin.drydock_plugin.supervisor_report",
         "entrypoints.rehearsal",

@@ -16,7 +16,13 @@ from drydock.core.project import Project
 from drydock.development import quality, surface
 from drydock.development.release import HowToRelease, compute_least_version, make_release
 from drydock.development.surface import SurfaceChanges
-from drydock.lock.image_record import PlatformRecord, VerifiedImage, name_of_record, write_platform_record
+from drydock.lock.image_record import (
+    PlatformRecord,
+    VerifiedImage,
+    list_releases,
+    name_of_record,
+    write_platform_record,
+)
 from drydock.pages import docs
 from drydock.pages.changelog import BEFORE, REMOVED, Release, read_changelog
 from tests.support.git import git
@@ -125,9 +131,12 @@ def test_all_problems_are_named_at_once(copy: Path, monkeypatch: pytest.MonkeyPa
         assert text in problem_text
 
 
+DIGEST = f"sha256:{'a' * 64}"
+
+
 def record_digest(folder: Path, inputs: str) -> None:
     """Write a digest of the CPU image into its record, as `verify --record` does."""
-    image = VerifiedImage(digest=f"sha256:{'a' * 64}", inputs_sha256=inputs, buildkit="1", buildx="1")
+    image = VerifiedImage(digest=DIGEST, inputs_sha256=inputs, buildkit="1", buildx="1")
     write_platform_record(Project(folder), "cpu-vllm0.32", "linux/amd64", PlatformRecord(verified=image))
 
 
@@ -141,6 +150,7 @@ def test_a_release_commits_the_records_and_the_pages_that_show_them(copy: Path) 
     assert {"images/cpu-vllm0.32/record.json", "docs/pictures/demo.svg"} <= {
         *git(copy, "show", "--name-only", "--format=", "HEAD").split()
     }
+    assert list_releases(Project(copy), (DIGEST,)) == ("0.2.0",)
 
 
 def test_a_release_does_not_commit_prose_that_somebody_edits(copy: Path) -> None:

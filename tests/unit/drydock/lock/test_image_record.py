@@ -76,6 +76,16 @@ def test_what_is_written_is_read_and_other_platforms_stay(project: Project) -> N
     assert image_record.write_platform_record(project, ROW, AMD64, records[AMD64]) is None
 
 
+def test_the_releases_of_a_digest_are_looked_up(project: Project) -> None:
+    record = ImageRecord(platforms={AMD64: PlatformRecord(verified=VERIFIED), "linux/arm64": PlatformRecord()})
+    for version in ("0.9.0", "0.10.0"):
+        record = image_record.add_release(record, version)
+    image_record.write_record(project, ROW, record)
+    assert image_record.list_releases(project, (DIGEST,)) == ("0.9.0", "0.10.0")
+    assert image_record.list_releases(project, (OTHER,)) == ()
+    assert image_record.name_releases(("0.9.0", "0.10.0")) == "drydock 0.9.0, 0.10.0"
+
+
 def test_what_an_earlier_drydock_wrote_is_read_and_moved(project: Project) -> None:
     path = write_earlier_lock(project)
     evidence = dump_record(EVIDENCE)
