@@ -7,8 +7,6 @@ The row is a stack whose base is that image by digest, and that adds no packages
 from __future__ import annotations
 
 import contextlib
-import hashlib
-import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -26,8 +24,7 @@ from drydock.config.strict_yaml import read_yaml
 from drydock.config.validation import validate_document
 from drydock.core.console import log
 from drydock.core.errors import InputError, suggest_nearest
-from drydock.core.files import format_json, hold_lock_file, restore_files
-from drydock.core.paths import cache_home
+from drydock.core.files import format_json, restore_files
 from drydock.core.project import Project
 from drydock.core.yaml_writer import write_yaml
 from drydock.lock import base_lists
@@ -218,8 +215,7 @@ def restore_row_files(project: Project, row: AdoptedRow, *, always: bool) -> Ite
     One run at a time: putting matrix.yaml back would remove a row that another run has added.
     """
     names = (MATRIX, row.file, *(f"images/{row.id}/{name}" for name in ROW_FILES))
-    lock = cache_home() / "adopt" / f"{hashlib.sha256(os.fsencode(project.root.resolve())).hexdigest()}.lock"
-    with hold_lock_file(lock), restore_files((project.root / name for name in names), always=always):
+    with project.hold_files(), restore_files((project.root / name for name in names), always=always):
         yield
 
 

@@ -15,7 +15,7 @@ from drydock.config.project_layers import MORE, merge_layers
 from drydock.config.strict_yaml import YamlDocument, read_yaml
 from drydock.config.validation import Problem, combine_problems, validate_document
 from drydock.core.errors import InputError, suggest_nearest
-from drydock.core.project import Project
+from drydock.core.project import Project, list_files
 from drydock.model.record import IDENTIFIER
 from drydock.model.variant import Stack, Variant
 
@@ -46,7 +46,7 @@ def read_stacks(project: Project) -> dict[str, StackFile]:
     files: dict[str, StackFile] = {}
     problems: list[Problem] = []
     for layer, root in project.named.items():
-        for path in sorted(root.glob(STACKS)):
+        for path in list_files(root, STACKS):
             file, folder, name = project.shown(path), path.parts[-3], path.name.removesuffix(".yaml")
             if path.suffix != ".yaml" or not re.fullmatch(IDENTIFIER, name):
                 problems.append(

@@ -7,7 +7,9 @@ config/project_layers.py.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
+import os
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,9 +18,9 @@ from pathlib import Path
 
 from drydock import INSTALLED
 from drydock.core.errors import InputError
-from drydock.core.files import write_together
+from drydock.core.files import hold_lock_file, write_together
 from drydock.core.ownership import find_writer, find_writers
-from drydock.core.paths import ROOT
+from drydock.core.paths import ROOT, cache_home
 
 LOWEST = "drydock"
 """Name of drydock's own layer. NAME/ROW is a row of the layer NAME where a project's files name it."""
@@ -28,6 +30,14 @@ ENTRYPOINT = ("*.py", "*.sh", "*.html", "*.json", "*.dist-info/*")
 
 SHOWN_WRITERS = 5
 """Files in one error about other users: the first ones suffice to find the rest."""
+
+
+def list_files(folder: Path, pattern: str) -> list[Path]:
+    """Return the files of a folder that match, sorted, without hidden ones.
+
+    Editors keep those next to a file that is open (Emacs: .#NAME, a link to nothing), macOS on shares (._NAME).
+    """
+    return [path for path in sorted(folder.glob(pattern)) if not path.name.startswith(".")]
 
 
 @dataclass(frozen=True)
@@ -72,7 +82,9 @@ class Project:
 
     def glob(self, pattern: str) -> Iterator[Path]:
         """Yield the files that match in any layer, by name; of one name only that of the highest layer."""
-        paths = {path.relative_to(layer): path for layer in reversed(self.layers) for path in layer.glob(pattern)}
+        paths = {
+            path.relative_to(layer): path for layer in reversed(self.layers) for path in list_files(layer, pattern)
+        }
         yield from (paths[name] for name in sorted(paths))
 
     @cached_property
@@ -95,6 +107,16 @@ class Project:
     def is_installed(self) -> bool:
         """Return whether this is an installed drydock alone, whose files are only read."""
         return INSTALLED and self.root == ROOT
+
+    @contextlib.contextmanager
+    def hold_files(self) -> Iterator[None]:
+        """Hold a lock while files that people write are read, changed and written: a second run would undo the first.
+
+        Logs a message if it has to wait. Raises InputError where the cache has no locks.
+        """
+        name = hashlib.sha256(os.fsencode(self.root.resolve())).hexdigest()
+        with hold_lock_file(cache_home() / "projects" / f"{name}.lock"):
+            yield
 
     def check_writers(self, names: Sequence[str], folders: Sequence[Path] = ()) -> None:
         """Raise InputError if the project was found, and another user could have written files of it, or to folders.

@@ -103,7 +103,8 @@ def _edit_lines(text: str, old: Any, value: Sequence[str]) -> str:
     after = _find_next_line(text, old)
     added = [item for item in value if item not in _read_texts(old)]
     lines = "".join(f"{' ' * old.start_mark.column}- {_write_flow(item)}\n" for item in added)
-    text = f"{text[:after]}{lines}{text[after:]}"
+    line_end = "\n" if added and not text[:after].endswith("\n") else ""
+    text = f"{text[:after]}{line_end}{lines}{text[after:]}"
     for entry in reversed(old.value):
         if entry.value not in value:
             start = text.rfind("\n", 0, entry.start_mark.index) + 1

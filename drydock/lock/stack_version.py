@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import os
 import re
-import shutil
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -189,20 +188,25 @@ def read_edited_matrix(project: Project, texts: Mapping[Path, str | None]) -> tu
     """
     with tempfile.TemporaryDirectory(prefix="drydock-edit-") as folder:
         root, edited = project.root.absolute(), Path(folder)
-        names = {project.name_of(path): text for path, text in texts.items()}
-        copied = {Path(name).parts[0] for name in names if "/" in name}
-        for path in root.iterdir():
-            if path.name not in copied:
-                (edited / path.name).symlink_to(path)
-            elif path.is_dir():
-                shutil.copytree(path, edited / path.name, copy_function=os.symlink)
-        for name, text in names.items():
+        for name, text in {project.name_of(path): text for path, text in texts.items()}.items():
             place = edited / name
+            for parent in reversed(Path(name).parents):
+                _make_folder_of_links(edited / parent, root / parent)
             place.unlink(missing_ok=True)  # a link to the project's own
             if text is not None:
-                place.parent.mkdir(parents=True, exist_ok=True)
-                place.write_text(text, encoding="utf-8")
+                place.write_bytes(text.encode())
         return read_matrix(replace(project, root=edited, is_discovered=False))
+
+
+def _make_folder_of_links(folder: Path, target: Path) -> None:
+    """Make a folder, or replace a link to it, so that files of it can be others; all its entries are links."""
+    if folder.is_dir() and not folder.is_symlink() and any(folder.iterdir()):
+        return  # it was made for another file
+    if folder.is_symlink():
+        folder.unlink()
+    folder.mkdir(exist_ok=True)
+    for path in target.iterdir() if target.is_dir() else ():
+        (folder / path.name).symlink_to(path)
 
 
 def _edit_versions(

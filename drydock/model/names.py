@@ -8,10 +8,13 @@ in Rust.
 
 from __future__ import annotations
 
+import functools
 import re
 from typing import Annotated
 
-from pydantic import StringConstraints
+from packaging.requirements import InvalidRequirement
+from packaging.requirements import Requirement as ParsedRequirement
+from pydantic import AfterValidator, StringConstraints
 
 from entrypoints.core import text
 
@@ -99,12 +102,24 @@ RecordGlob = Annotated[
 ]
 Distribution = Annotated[str, make_text_constraint(f"^{_DISTRIBUTION}$", "the name of a Python distribution")]
 Version = Annotated[str, make_text_constraint(f"^{_VERSION}$", "a version, such as 2.13.0+cpu")]
+
+
+@functools.cache
+def _check_requirement(text: str) -> str:
+    try:
+        ParsedRequirement(text)
+    except InvalidRequirement as error:
+        raise ValueError("a requirement in pip's syntax, such as numpy>=2") from error
+    return text
+
+
 Requirement = Annotated[
     str,
     make_text_constraint(
         rf"""^{_DISTRIBUTION}(?:[ \[<>=!~;][A-Za-z0-9._ \[\],<>=!~*+;'"()-]*)?$""",
         "a requirement in pip's syntax, such as numpy>=2, without an address or an option",
     ),
+    AfterValidator(_check_requirement),
 ]
 PinnedSdist = Annotated[
     str,

@@ -112,7 +112,7 @@ class _StackTexts:
         self.texts[self.path] = set_value(text, self.project.name_of(self.path), (key,), [*entries])
 
     def _read_text(self) -> str:
-        return self.texts.get(self.path) or self.path.read_text(encoding="utf-8")
+        return self.texts.get(self.path) or _read_unchanged(self.path)
 
     def _start_stack(self) -> str:
         """Return a stack that inherits the row's, and let the row name it."""
@@ -121,10 +121,15 @@ class _StackTexts:
             hint = f"write `stack: {self.variant.id}` into the row {self.variant.id} of {MATRIX}, or remove the file"
             raise InputError(f"{name}: is there already, and the row {self.variant.id} does not use it", hint=hint)
         matrix = self.project.root / MATRIX
-        text = matrix.read_text(encoding="utf-8")
+        text = _read_unchanged(matrix)
         self.texts[matrix] = set_value(text, MATRIX, (VARIANTS, self.variant.id, "stack"), self.variant.id)
         parent = f"{stack.layer}/{self.variant.stack.rpartition('/')[2]}"
         return write_yaml({"inherits": parent, "summary": f"{self.variant.stack} with what {self.variant.id} adds"})
+
+
+def _read_unchanged(path: Path) -> str:
+    """Return the text of a file with its own line ends, which Windows' editors write as CR LF."""
+    return path.read_bytes().decode()
 
 
 # --- what is added and removed --------------------------------------------------------------------------------------
@@ -167,12 +172,17 @@ def _parse_requirement(text: str) -> Requirement:
 
 
 def _add_requirement(entries: Sequence[str], requirement: Requirement) -> list[str]:
-    """Return a list with a requirement, which replaces one of the same package."""
-    name, written = canonicalize_name(requirement.name), str(requirement)
-    same = [entry for entry in entries if canonicalize_name(Requirement(entry).name) == name]
+    """Return a list with a requirement, which replaces one of the same package for the same machines (its marker)."""
+    written = str(requirement)
+    same = [entry for entry in entries if _read_place(Requirement(entry)) == _read_place(requirement)]
     if not same:
         return [*entries, written]
     return [written if entry == same[0] else entry for entry in entries if entry not in same[1:]]
+
+
+def _read_place(requirement: Requirement) -> tuple[str, str]:
+    """Return the package of a requirement and for which machines it is."""
+    return canonicalize_name(requirement.name), str(requirement.marker or "")
 
 
 def _check_debian_name(text: str) -> str:
@@ -205,12 +215,23 @@ def _plan_certificates(project: Project, variant: Variant, files: Sequence[str])
     texts: Texts = {}
     for file in files:
         target = project.root / (folder or CERTIFICATES) / f"{Path(file).stem}.crt"
-        texts[target] = read_certificate(Path(file), file).decode("ascii", "surrogateescape")
+        if target in texts:
+            hint = "give one of them another name, or put both into one file"
+            raise InputError(f"--certificate {file}: another one has the name {target.name} too", hint=hint)
+        texts[target] = _decode_certificates(read_certificate(Path(file), file))
     return texts if folder else {**texts, place: _name_folder(place, path)}
 
 
+def _decode_certificates(content: bytes) -> str:
+    """Return certificates as text; what stands around them are comments, in whatever encoding."""
+    try:
+        return content.decode()
+    except UnicodeDecodeError:
+        return content.decode("latin-1")
+
+
 def _name_folder(place: Path, path: Sequence[str]) -> str:
-    text = place.read_text(encoding="utf-8")
+    text = _read_unchanged(place)
     table = yaml.safe_load(text)
     for key in path[:-1]:
         table = table[key]
@@ -267,7 +288,7 @@ def _plan_certificate_removal(project: Project, variant: Variant, files: Sequenc
     present = {file.name: file for file in sorted((project.root / folder).glob("*.crt"))} if folder else {}
     texts: Texts = {}
     for file in files:
-        name = Path(file).with_suffix(".crt").name
+        name = f"{Path(file).stem}.crt"
         if name not in present:
             others = f"the row {variant.id} has no certificates"
             raise InputError(f"--certificate {file}: not found", hint=suggest_nearest(name, present, others))
@@ -279,7 +300,7 @@ def _plan_certificate_removal(project: Project, variant: Variant, files: Sequenc
 
 def _leave_out_folder(place: Path, path: Sequence[str]) -> str:
     """Return a file without the key of a folder that has no certificate any more."""
-    text = place.read_text(encoding="utf-8")
+    text = _read_unchanged(place)
     table: Any = yaml.safe_load(text)
     for key in path:
         table = table[key]

