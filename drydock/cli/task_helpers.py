@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import filecmp
 import functools
 import os
 import shlex
@@ -31,6 +32,8 @@ _copies: list[Project] = []
 """The copy of the project in which a verb writes with --dry-run."""
 _COPIED_FOLDERS = (".github", ".schemas")
 """Hidden folders that verbs write into."""
+_COPIED_AT_MOST = 4 << 20
+"""Bytes of a file. The largest that a verb writes into a project, a record of vLLM's lists, has a quarter of it."""
 INTERRUPTED = 130
 """128 + SIGINT, as in shells."""
 
@@ -69,33 +72,47 @@ def here() -> Project:
 
 @contextlib.contextmanager
 def write_into_copy(*, json: bool) -> Iterator[None]:
-    """Let the block read and write a copy of the project, whose files are links; say which it would write.
+    """Let the block read and write a copy of the project; say which files it would write and remove.
 
-    Files are written under a temporary name and renamed, which replaces a link and leaves the file as it is.
+    What a link to a folder leads to is copied too, else a file would be written through it.
     """
     project = here()
     with tempfile.TemporaryDirectory(prefix="drydock-dry-run-") as folder:
         root = Path(folder) / project.root.name
-        root.mkdir()
-        for path in project.root.iterdir():
-            is_shown = path.is_dir() and not path.name.startswith(".") and not path.is_symlink()
-            if is_shown or path.name in _COPIED_FOLDERS:
-                shutil.copytree(path, root / path.name, symlinks=True, copy_function=_link)
-            else:
-                _link(str(path), str(root / path.name))
+        _copy_folder(project.root, root, ())
+        before = {path.relative_to(root) for path in _list_copied_files(root)}
         _copies.append(replace(project, root=root, is_discovered=False))
         try:
-            with name_copy(str(root)):
+            with name_copy(str(root)), print_errors():  # errors name files of the copy, too
                 yield
         finally:
             _copies.pop()
-        new = [path for path in sorted(root.rglob("*")) if path.is_file() and not path.is_symlink()]
-        report_dry_run((str(path.relative_to(root)) for path in new), json=json)
+        after = {path.relative_to(root) for path in _list_copied_files(root)}
+        written = {name for name in after if name not in before or not _is_alike(root / name, project.root / name)}
+        report_dry_run(map(str, sorted(written)), map(str, sorted(before - after)), json=json)
 
 
-def _link(source: str, target: str) -> str:
-    Path(target).symlink_to(source)
-    return target
+def _copy_folder(source: Path, target: Path, above: tuple[Path, ...]) -> None:
+    """Copy the files of a folder; what is hidden, large or unreadable is a link to it, and so is a folder `above`."""
+    target.mkdir()
+    line = (*above, source.resolve())
+    for path in source.iterdir():
+        copy = target / path.name
+        is_hidden = path.name.startswith(".") and path.name not in _COPIED_FOLDERS
+        if path.is_dir() and not is_hidden and path.resolve() not in line:
+            _copy_folder(path, copy, line)
+        elif path.is_file() and os.access(path, os.R_OK) and path.stat().st_size <= _COPIED_AT_MOST:
+            shutil.copyfile(path, copy)
+        else:
+            copy.symlink_to(path)
+
+
+def _list_copied_files(root: Path) -> list[Path]:
+    return [path for path in root.rglob("*") if path.is_file() and not path.is_symlink()]
+
+
+def _is_alike(path: Path, other: Path) -> bool:
+    return other.is_file() and filecmp.cmp(path, other, shallow=False)
 
 
 @functools.cache
@@ -166,9 +183,10 @@ def write_result(result: Any, text: str, *, json: bool) -> None:
     write_output(text)
 
 
-def report_dry_run(names: Iterable[str], *, json: bool = False) -> None:
+def report_dry_run(written: Iterable[str], removed: Iterable[str] = (), *, json: bool = False) -> None:
     """Print which files would be written; with `json`, where the result is printed as JSON, on standard error."""
-    text = "".join(f"would write {name}\n" for name in names) or "would write nothing\n"
+    lines = [*(f"would write {name}\n" for name in written), *(f"would remove {name}\n" for name in removed)]
+    text = "".join(lines) or "would write nothing\n"
     if json:
         log(text.rstrip())
     else:

@@ -58,12 +58,22 @@ class Verb(Task[Any]):
             sys.exit(INTERRUPTED)
 
 
+class _OptionArgument(Argument):
+    """invoke's argument, which refuses what is no number with the option's name. Raises InputError."""
+
+    def set_value(self, value: Any, cast: bool = True) -> None:  # noqa: FBT001, FBT002 - invoke's
+        try:
+            super().set_value(value, cast)
+        except ValueError as error:
+            raise InputError(f"--{self.name} {value}: expected a whole number") from error
+
+
 def _to_argument(field: Field) -> Argument:
     is_required = field.default is NO_DEFAULT
     default = None if is_required else [] if field.kind is list else field.default
     attribute = field.name if field.name != field.option else None
     names = (field.option,)
-    return Argument(names=names, kind=field.kind, default=default, positional=is_required, attr_name=attribute)
+    return _OptionArgument(names=names, kind=field.kind, default=default, positional=is_required, attr_name=attribute)
 
 
 def make_collection(verbs: Mapping[str, Verb]) -> Collection:

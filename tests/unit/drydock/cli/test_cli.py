@@ -182,6 +182,12 @@ def test_a_wrong_word_exits_with_2_and_a_hint(words: str, error: str, hint: str)
     assert hint in ran.stderr.partition("hint: ")[2]
 
 
+def test_a_word_where_a_number_belongs_names_its_option() -> None:
+    ran = run_in_process("size", "org/model", "--requests", "x")
+
+    assert (ran.returncode, ran.stderr) == (2, "error: --requests x: expected a whole number\n")
+
+
 def test_an_option_that_has_no_effect_any_more_warns_and_the_task_runs() -> None:
     result = run_in_process("build", "--allow-unlocked", "--target", "nonsense")
 

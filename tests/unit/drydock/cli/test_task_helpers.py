@@ -110,6 +110,43 @@ def test_a_dry_run_writes_into_a_copy_and_says_which_files(acme: Path, capsys: p
     assert (acme / "images" / "new").read_text() == "new"
 
 
+def test_a_dry_run_writes_through_no_link_and_says_what_goes(acme: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (acme.parent / "shared").mkdir()
+    (acme.parent / "shared" / "stack.yaml").write_text("old")
+    (acme / "templates").symlink_to(acme.parent / "shared")
+    (acme / "templates" / "self").symlink_to(acme.parent / "shared")
+    (acme / "gone").symlink_to("nowhere")
+
+    @Verb
+    def writes(_: PlainWriteOptions) -> None:
+        root = here().root
+        (root / "templates" / "stack.yaml").write_text("new")
+        (root / "drydock.yaml").write_text("new")
+        (root / "images" / "old").unlink()
+
+    writes(Context(), dry_run=True)
+
+    assert (
+        capsys.readouterr().out
+        == "would write drydock.yaml\nwould write templates/stack.yaml\nwould remove images/old\n"
+    )
+    assert (acme / "drydock.yaml").read_text() != "new"
+    assert (acme.parent / "shared" / "stack.yaml").read_text() == "old"
+    assert (acme / "images" / "old").is_file()
+
+
+def test_an_error_of_a_dry_run_names_the_projects_file(acme: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    @Verb
+    def fails(_: PlainWriteOptions) -> None:
+        raise InputError(f"{here().root}/images/old: wrong")
+
+    with pytest.raises(SystemExit) as caught:
+        fails(Context(), dry_run=True)
+
+    assert capsys.readouterr().err.endswith("error: images/old: wrong\n")
+    assert caught.value.code == InputError.code
+
+
 def test_quiet_leaves_the_result_warnings_and_errors(capsys: pytest.CaptureFixture[str]) -> None:
     @Verb
     def says(_: VerbOptions) -> None:
