@@ -61,7 +61,7 @@ class Verb(Task[Any]):
 class _OptionArgument(Argument):
     """invoke's argument, which refuses what is no number with the option's name. Raises InputError."""
 
-    def set_value(self, value: Any, cast: bool = True) -> None:  # noqa: FBT001, FBT002 - invoke's
+    def set_value(self, value: Any, cast: bool = True) -> None:
         try:
             super().set_value(value, cast)
         except ValueError as error:

@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from entrypoints.core.redact import HIDDEN, redact_text
+from entrypoints.core.redact import HIDDEN, is_secret, redact_text
 
 _HEX = "[0-9A-Fa-f]"
 _KEY = (
@@ -40,9 +40,21 @@ _FORMS = (
 """UUID, MAC address, serial number of PCI, GUID of InfiniBand, an interface named by its MAC address, a container."""
 _REDUCED = re.compile(r"0{8}-0000-0000-0000-|^0{8}\d{1,4}$|^02([:-])00\1|^removed-\d+$")
 """A value that this module has replaced before: a record may be reduced twice."""
-_ADDRESS = re.compile(r"(?<![\w.:-])(?:\d{1,3}(?:\.\d{1,3}){3}|[0-9A-Fa-f]{0,4}(?::[0-9A-Fa-f]{0,4}){2,7})(?![\w.-])")
-"""What may be an IP address."""
-_USER = re.compile(r"(?<![\w/])(/(?:home|Users))/([^/\s:'\"]+)")
+_IPV4 = r"\d{1,3}(?:\.\d{1,3}){3}"
+_ENDS = r"(?!\w|\.\w|-[A-Za-z_])"
+_ADDRESS = re.compile(
+    rf"(?<![\w.])(?<![A-Za-z_]-){_IPV4}{_ENDS}"
+    rf"|(?<![\w.-])(?<![0-9A-Fa-f:]:)(?:::[Ff]{{4}}:{_IPV4}|{_HEX}{{0,4}}(?::{_HEX}{{0,4}}){{2,7}})(?!:){_ENDS}"
+)
+"""What may be an IP address: also after a name and a colon, in a range, at the end of a sentence, and with a port."""
+_USER = re.compile(r"(/(?:home|[Uu]sers)/+|\\+Users\\+)([^/\\\s:'\".<][^/\\\s:'\"]*)")
+"""The folder of a user, also on another disk (/data/home/NAME) and of Windows. A hidden folder is of no user."""
+_FLAG = re.compile(r"(?<![\w-])(--?[A-Za-z][\w-]*)([ \t]+)(?!-)([^\s\"'`]+|'[^']*'|\"[^\"]*\")")
+_LIST = re.compile(r"""([\w.-]+)(["']?\s*[:=]\s*)[\[(][^\])]*[\])]""")
+_LINE = re.compile(r"""(?<![\w.-])([A-Za-z_][\w.-]*)(\s*[:=][ \t]+)(?=[^\s"'])([^\s,;]+)""")
+_ISSUED = re.compile(r"\b(?:(?:sk|nvapi|xox[abpr])-[\w-]{20,}|eyJ[\w-]{8,}\.[\w-]{8,}\.[\w-]*)")
+"""A flag, a list and a line with a value after a secret's name, and tokens that their form tells (JSON Web Tokens).
+What drydock prints itself has none of them; a log may have the command line and the settings of another program."""
 _PROMPT = re.compile(r"""(\b(?:prompt|messages|content|output|text)['"]?\s*[:=]\s*)['"\[{].+""", re.IGNORECASE)
 """What vLLM logs of requests (--enable-log-requests), up to the end of the line."""
 _SHORTEST = 4
@@ -189,7 +201,7 @@ class Redaction:
         return _USER.sub(self._replace_user, "\n".join(map(self._hide_secrets, text.split("\n"))))
 
     def _hide_secrets(self, line: str) -> str:
-        hidden = redact_text(line)
+        hidden = _hide_written_secrets(redact_text(line))
         self._counts["secrets"] += max(0, hidden.count(HIDDEN) - line.count(HIDDEN))
         return hidden
 
@@ -198,12 +210,26 @@ class Redaction:
             address = ipaddress.ip_address(match[0])
         except ValueError:
             return match[0]
+        address = getattr(address, "ipv4_mapped", None) or address
         if address.is_loopback or address.is_unspecified:
             return match[0]
         return self._addresses.setdefault(str(address), f"address-{len(self._addresses) + 1}")
 
     def _replace_user(self, match: re.Match[str]) -> str:
-        return f"{match[1]}/{self._users.setdefault(match[2], f'user-{len(self._users) + 1}')}"
+        return f"{match[1]}{self._users.setdefault(match[2], f'user-{len(self._users) + 1}')}"
+
+
+def _hide_written_secrets(line: str) -> str:
+    """Hide what only a report hides: a log quotes command lines, settings and tokens of other programs."""
+    line = _ISSUED.sub(HIDDEN, line)
+    line = _FLAG.sub(lambda match: f"{match[1]}{match[2]}{HIDDEN}" if is_secret(match[1]) else match[0], line)
+    line = _LIST.sub(lambda match: f"{match[1]}{match[2]}[{HIDDEN}]" if _is_unmistaken(match[1]) else match[0], line)
+    return _LINE.sub(lambda match: f"{match[1]}{match[2]}{HIDDEN}" if _is_unmistaken(match[1]) else match[0], line)
+
+
+def _is_unmistaken(name: str) -> bool:
+    """Tell whether a name is that of a secret, and no word of a sentence."""
+    return is_secret(name) and name.lower() not in ("key", "keys", "auth", "token", "bearer", "authorization")
 
 
 def _map_texts(value: Any, change: Callable[[str], str]) -> Any:

@@ -35,6 +35,8 @@ _OF_TEXT = frozenset(
 they mean nothing: MAX_KEY_SIZE stays hidden, and so does SECRET_TOKEN_LIMIT."""
 _PLACES = frozenset(("file", "path", "dir", "folder"))
 """Last words of names whose value says where a secret is: --api-key-file."""
+_ERRORS = frozenset(("error", "exception"))
+"""Last words of Python's errors: what KeyError names is no secret, and is needed to find its cause."""
 _SIGNED = frozenset(("sig", "signature"))
 _SIGNED_TERMS = frozenset(("se", "sp"))
 """Parameters of presigned URLs that no other rule finds. Source: AWS Signature Version 4 and 2, Google Cloud Storage
@@ -68,7 +70,7 @@ def is_secret(name: str) -> bool:
     if not _has_stem(name) or name in _FOLDERS:
         return False
     words = _split_name(name)
-    if not words or words[-1] in _PLACES or not _COUNTS.isdisjoint(words):
+    if not words or words[-1] in _PLACES | _ERRORS or not _COUNTS.isdisjoint(words):
         return False
     secret_words = _WORDS.intersection(words)
     if secret_words == _TOKENS and not _OF_TEXT.isdisjoint(words):

@@ -72,6 +72,8 @@ def run_report(arguments: Arguments, env: Mapping[str, str]) -> int:
     redaction.learn((*host["files"].values(), *(answer["stdout"] for answer in host["commands"].values())))
     findings = format_findings(sort_worst_first(examine_facts(profile, probed.facts)))
     clean = redaction.clean_text
+    if "/proc/cmdline" in host["files"]:  # a machine that boots from the network has addresses there
+        host["files"]["/proc/cmdline"] = clean(host["files"]["/proc/cmdline"])
     sections = (
         ("Versions", clean(_describe_versions(profile, env), names_versions=True)),
         ("Findings", clean(findings, names_versions=True)),

@@ -77,7 +77,7 @@ class Guard:
         is_admin = _matches(key_digest, self._admin_keys)
         if not (_is_public(scope, path) or _is_preflight(scope) or self._admits(scope, key_digest, is_admin=is_admin)):
             await _refuse_request(scope, send, *UNAUTHORIZED)
-        elif not (_is_public(scope, path) or self._is_meant(scope)):
+        elif not (_is_public(scope, path) or is_admin or self._is_meant(scope)):
             await _refuse_request(scope, send, *MISDIRECTED)
         elif not (path in PUBLIC or SERVED.fullmatch(path) or self._opens(path, is_admin=is_admin)):
             await _refuse_request(scope, send, *CLOSED)

@@ -135,7 +135,8 @@ def test_a_dry_run_writes_through_no_link_and_says_what_goes(acme: Path, capsys:
     assert (acme / "images" / "old").is_file()
 
 
-def test_an_error_of_a_dry_run_names_the_projects_file(acme: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.usefixtures("acme")
+def test_an_error_of_a_dry_run_names_the_projects_file(capsys: pytest.CaptureFixture[str]) -> None:
     @Verb
     def fails(_: PlainWriteOptions) -> None:
         raise InputError(f"{here().root}/images/old: wrong")

@@ -51,6 +51,7 @@ def test_names_of_secrets_are_recognised(name: str) -> None:
         "--model",
         "KEYBOARD",
         "PROFILER_TOKEN_THRESHOLD",
+        "KeyError",
         "MAX_TOKEN_LEN",
         "PROFILER_MIN_TOKEN",
         "VLLM_MOE_TOKEN_BUDGET",

@@ -438,6 +438,15 @@ def test_a_header_that_is_none_administers_nothing(ask: Ask, values: tuple[bytes
     assert ask("/sleep", headers, keys=(), admin_keys=ADMIN_KEYS).status == 404
 
 
+def test_with_an_administrators_key_a_server_is_asked_by_any_name(ask: Ask) -> None:
+    named: Headers = ((b"host", b"gpu01:8000"),)
+    of_admin, of_nobody = (
+        ask("/sleep", (*headers, *named), keys=(), admin_keys=ADMIN_KEYS, names="localhost")
+        for headers in (AS_ADMIN, ())
+    )
+    assert (of_admin.status, of_nobody.status) == (200, 421)
+
+
 def test_a_variable_without_an_administrators_key_closes_all(ask: Ask) -> None:
     assert ask("/sleep", BEARER, admin="1", admin_keys="\n").status == 404
     assert ask("/sleep", ((b"authorization", b"Bearer "),), admin="1", admin_keys="\n").status == 401

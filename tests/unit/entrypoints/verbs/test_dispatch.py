@@ -19,6 +19,7 @@ from drydock.core.paths import ROOT
 from drydock.run.standin_run import CONFIG
 from entrypoints.core import errors
 from entrypoints.core.folders import READABLE
+from entrypoints.core.identifiers import Redaction
 from entrypoints.facts.image_files import digest_packages
 from entrypoints.verbs import version_verb
 from entrypoints.verbs.dispatch import main
@@ -889,6 +890,12 @@ SECRETS = {
     "/home/alice": "no file /home/alice/models",
     "the weather": "INFO Received request cmpl-1: prompt: 'how is the weather', params: x",
     "GPU-1f2e3d4c-0000-1111-2222-333344445555": "device GPU-1f2e3d4c-0000-1111-2222-333344445555",
+    "/data/home/carol": "no file /data/home/carol/models",
+    r"C:\Users\dave": r"no file C:\Users\dave\models",
+    "s3cr3t-flag": "docker run vllm/vllm-openai:v0.11.0 --api-key s3cr3t-flag",
+    "s3cr3t-list": "non-default args: {'api_key': ['s3cr3t-list'], 'model': 'x'}",
+    "s3cr3t-line": "password: s3cr3t-line",
+    "eyJhbGciOiJIUzI1NiJ9": "cookie eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.c2ln",
 }
 
 
@@ -918,6 +925,25 @@ def test_a_report_is_one_file_for_people_explain_and_root_without_secrets(
     facts = json.loads(run(explaining, "facts", "--root", str(report)).stdout)
     here = json.loads(run(explaining, "facts").stdout)
     assert (facts["processor"], facts["memory"]["total"]) == (here["processor"], here["memory"]["total"])
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("to 10.1.2.3.", "to address-1."),
+        ("master_addr:10.1.2.3", "master_addr:address-1"),
+        ("10.1.2.3-10.1.2.9", "address-1-address-2"),
+        ("[::ffff:10.1.2.3]:80 is 10.1.2.3", "[address-1]:80 is address-1"),
+        ("fe80::1%eth0, addr:2001:db8::1.", "address-1%eth0, addr:address-2."),
+        *((line, line) for line in ("::ffff:127.0.0.1", "12:34:56.7", "libfoo-1.2.3.4.so", "a::b::c", "0000:3b:00.0")),
+        *(
+            (line, line)
+            for line in ("KeyError: 'model'", "/cache/home/.triton", "eos_token_id: [1]", "--api-key-file f")
+        ),
+    ],
+)
+def test_a_report_removes_each_form_of_an_address_and_nothing_else(line: str, expected: str) -> None:
+    assert Redaction(()).clean_text(line, is_log=True) == expected
 
 
 @pytest.mark.parametrize("host", ["cuda-h100-8x", "habana-gaudi2-8x", "ascend-910b3-8x"])
