@@ -158,7 +158,6 @@ NO_DATA: Mapping[str, str] = {
     "policy": "prints YAML, which a cluster reads",
     "prove": "a report for people; images/ROW/record.json has the data",
     "ci propose": "a report for the job's log",
-    "review": "has --format, with json among others",
     "ci variables": "prints commands of a shell",
     **dict.fromkeys(("test", "generate", "lint", "release", "bench plot"), "of checkouts, for people"),
 }
