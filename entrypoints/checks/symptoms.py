@@ -124,7 +124,7 @@ def find_first_error(text: str) -> str:
 
 def _expand_exit_code(text: str) -> str:
     """Return a text; if it is nothing but an exit code or a signal, with words that say so."""
-    if len(text) > _SHORT or "\n" in text:
+    if len(text) > _SHORT or "\n" in text or _FINDING.fullmatch(text):  # CODE-001 is a finding, no exit code
         return text
     if code := _ALONE.fullmatch(text):
         return f"exit code {code[1]}"
