@@ -158,8 +158,14 @@ OF_OTHER_PROGRAMS = {
     "--help",
     "--library-search-path",
     "--version",
+    "--add-subgids",
+    "--add-subuids",
+    "--pid",
+    "--show",
+    "--up",
 }
-"""Of docker, podman, kubectl, systemctl, rocm-smi, nvidia-ctk, wsl and setvars.sh; `--flag` stands for any."""
+"""Of docker, podman, kubectl, systemctl, rocm-smi, nvidia-ctk, wsl, setvars.sh, usermod, numactl and Gaudi's
+manage_network_ifs.sh; `--flag` stands for any."""
 
 
 def test_what_a_remedy_says_about_vllm_exists() -> None:

@@ -225,6 +225,103 @@ tpu tpu-topology TPU backend initialization is taking more than 60.0 seconds. Di
 habana gaudi-acquire-failed vLLM pod is unable to start: Device acquire failed.
 habana gaudi-cards-shared error running hook: stderr: exposing interfaces: failed creating temporary link on host
 habana gaudi-modules RuntimeError: Invalid HABANA_VISIBLE_MODULES=5. Module IDs should be between 0 and 0.
+cuda nccl-fabric EP: Failed to modify QP to RTR: Connection timed out
+cuda nccl-fabric UCX  ERROR ibv_create_ah(dlid=49152 sgid_index=3) for RC DEVX QP connect failed: Connection timed out
+cuda nccl-remote-ended misc/socket.cc:49 NCCL WARN socketProgress: Connection closed by remote peer host-2<51159>
+cuda nccl-after-failure proxy.cc:1519 NCCL WARN [Proxy Service 0] Failed to execute operation Connect from rank 0
+cuda nccl-peer-not-reached NCCL INFO Call to connect returned Connection timed out, retrying
+cuda nccl-no-rdma misc/ibvwrap.cc:63 NCCL WARN Failed to open libibverbs.so[.1]
+cuda nccl-efa NCCL WARN NET/OFI aws-ofi-nccl initialization failed
+cuda rdma-link-down NCCL WARN NET/IB : mlx5_0:1 Got async event : port error
+cuda cuda-nccl-not-supported init.cc:416 NCCL WARN Cuda failure 'operation not supported'
+cuda ucx-peer-not-reached sock.c:323 UCX ERROR connect(fd=87, dest_addr=172.17.0.1:47133) failed: Connection refused
+cuda ucx-peer-not-reached pml_ucx.c:419 Error: ucp_ep_create(proc=9) failed: Destination is unreachable
+cuda ucx-peer-not-reached DIAG  client ep failed: device br-vsw-1 is not enabled, enable it in UCX_NET_DEVICES or use
+cuda kv-peer-lost ucx_utils.cpp:43] Unexpected UCX error: Input/output error
+cuda ucx-no-transport UCX  WARN  network device 'mlx5_1:1' is not available, please use one or more of: 'eth0'(tcp)
+cuda ucx-of-another-package UCX  WARN  UCX version is incompatible, required: 1.17, actual: 1.15
+cuda ucx-shared-memory UCX  ERROR shm_open(file_name=/ucx_shm_posix_7 flags=0x0) failed: No such file or directory
+cuda ucx-shared-memory UCX  ERROR open(file_name=/proc/12/fd/43 flags=0x0) failed: Permission denied
+cuda rdma-gpu-memory UCX  ERROR failed to register address 0x7f mem_type cuda bit 0x2 length 4096: Input/output error
+cuda nixl-no-plugin nixl_agent.cpp:322] createBackend: unsupported backend 'UCX'
+cuda nixl-plugin-not-loaded nixl_plugin_manager.cpp:288] Failed to load plugin 'LIBFABRIC' from any directory
+cuda libnuma-nodes request to allocate mask for invalid number: Invalid argument
+cuda mooncake-failed worker_pool.cpp:237] Worker: Cannot make connection for endpoint: localhost:13028@mlx5_0
+cuda cuda-nvshmem nvshmem/src/modules/transport/ibrc/ibrc.cpp:418: non-zero status: 110 ibv_modify_qp failed
+cuda cuda-nvshmem transport/ibgda/ibgda.cpp:2234: NULL value Unable to create ah.
+cuda cuda-deepep-assertion RuntimeError: Failed: Assertion error csrc/kernels/internode.cu:1713 'a / b > c'
+cpu cache-not-writable Data processing error: I/O error: Permission denied (os error 13)
+cpu hub-login RuntimeError: Task error: Unable to parse string as hex hash value (got '********')
+cuda hub-connection Connection to cas-bridge-direct.xethub.hf.co timed out. (connect timeout=10)
+cuda proxy url: "https://x.xethub.hf.co/x", hyper_util::client::legacy::Error(Connect, "proxy authentication required")
+cuda hub-server-error 504 Server Error: Gateway Time-out for url: https://huggingface.co/api/models/x/revision/main
+cuda hub-server-error FileMetadataError: Distant resource does not seem to be on huggingface.co.
+cuda hub-no-such-file 404 Client Error. Entry Not Found for url: https://huggingface.co/a/b/resolve/main/config.json.
+cuda hub-transfer-missing enabled (HF_HUB_ENABLE_HF_TRANSFER=1) but 'hf_transfer' package is not available in your
+cuda network-file-system OSError: [Errno 116] Stale file handle: '/cache/hub/models--x/blobs/y.lock'
+cuda disk-full OSError: [Errno 122] Disk quota exceeded
+cuda modelscope-file-cut File /x/._____temp/model.safetensors integrity check failed, expected sha256 signature is 5885
+cuda modelscope-login modelscope - WARNING - Authentication has expired, please re-login if you need to access private
+cuda ray-memory (raylet) node_manager.cc:3219: 2 Workers (tasks / actors) killed due to memory pressure (OOM)
+cuda ray-node-lost (raylet) Raylet is terminated. Termination is unexpected. Possible reasons include: (1) SIGKILL
+cuda ray-node-lost Task failed due to the node dying. The node (IP: 10.0.5.85) where this task was running crashed
+cuda ray-resources The actor or task with ID ff cannot be scheduled right now. Ignore this if this Ray cluster
+cuda ray-object-store WARNING: The object store is using /tmp instead of /dev/shm because /dev/shm has only 5 bytes
+cuda container-start-denied container_linux.go:336: starting container process caused "setup user: permission denied"
+cuda container-start-denied standard_init_linux.go:178: exec user process caused "permission denied"
+cuda container-limits crun: setrlimit `RLIMIT_MEMLOCK`: Operation not permitted: OCI permission denied
+cuda library-truncated ImportError: /usr/lib/aarch64-linux-gnu/nvidia/libnvdla_compiler.so: file too short
+cuda port-privileged Error: rootlessport cannot expose privileged port 80
+cuda podman-user-ids potentially insufficient UIDs or GIDs available in user namespace
+cuda podman-short-name short-name "a/b" did not resolve to an alias and no unqualified-search registries are defined
+cuda user-bus Failed to connect to bus: No medium found
+cuda unit-start-limit vllm.service: Start request repeated too quickly.
+cuda unit-timeout vllm.service: start operation timed out. Terminating.
+cuda unit-unknown quadlet-generator[123]: converting "vllm.container": unsupported key 'Foo' in group 'Container'
+cuda out-of-memory-killed vllm.service: Failed with result 'oom-kill'.
+cuda cuda-toolkit-incomplete ERROR: inject NVIDIA hook: stat /usr/bin/nvidia-container-runtime-hook: no such file
+cuda cuda-podman-hook Error: error executing hook `/usr/bin/nvidia-container-toolkit` (exit code: 1): OCI runtime error
+cuda cuda-toolkit-mode invoking the NVIDIA Container Runtime Hook directly (e.g. specifying the docker --gpus flag)
+cuda cuda-toolkit-cgroup bpf_prog_query(BPF_CGROUP_DEVICE) failed: operation not permitted: unknown
+cuda cuda-driver-files-gone nvidia-container-cli: mount error: stat failed: /x/gsp_ad10x.bin: no such file
+cuda cuda-no-container-toolkit failed to get sandbox runtime: no runtime for "nvidia" is configured
+cuda cuda-host-driver failed to load module nvidia-uvm
+cuda pod-image-pull Failed to pull image "x": rpc error: code = NotFound desc = failed to pull and unpack image
+cuda pod-volume pod has unbound immediate PersistentVolumeClaims
+neuron pod-no-device 1 Insufficient aws.amazon.com/neuron
+cuda flag-value vllm serve: error: argument --compilation-config/-O: 1 validation error for CompilationConfig
+cuda rope-type Value error, rope_scaling should have a 'rope_type' key [type=value_error, input_value=ArgsKwargs((
+cuda model-json-broken Value error, Expecting value: line 1 column 1 (char 0) [type=value_error, input_value=
+cuda weight-name-unknown KeyError: 'blocks.0.attn.qkv.weight'
+cuda speculative-method NotImplementedError: Speculative decoding with draft model is not supported yet. Please consider
+cuda launcher-not-compiled CalledProcessError: Command '['/usr/bin/gcc', '/tmp/t/main.c', '-O3', '-shared', '-fPIC',
+cuda cuda-ptxas-failed RuntimeError: Internal Triton PTX codegen error
+cuda cuda-fp8-type ValueError: type fp8e4nv not supported in this architecture.
+cuda cuda-no-nvcc /bin/sh: 1: /usr/local/cuda/bin/nvcc: not found
+cuda cuda-no-nvcc fatal error: curand_kernel.h: No such file or directory
+rocm triton-shared-memory OutOfResources: out of resource: shared memory, Required: 66560, Hardware limit: 65536.
+rocm rocm-invalid-device-function HSA_STATUS_ERROR_INVALID_ISA: The instruction set architecture is invalid.
+rocm rocm-invalid-device-function rocBLAS error from hip error code: 'hipErrorInvalidDeviceFunction':98
+rocm rocm-out-of-resources hsa_init failed with 1008
+rocm rocm-libraries-missing ImportError: libamdhip64.so.6: cannot open shared object file: No such file or directory
+ascend ascend-stream-resources AclmdlRICaptureBegin(capture_stream_, capture_mode), error code is 207005
+ascend ascend-feature-missing EH9999: rtSetStreamFailureMode failed, runtime result = 207000.
+ascend ascend-cann-environment ModuleNotFoundError: No module named 'tbe.common'
+ascend ascend-operator-unsupported op[QuantBatchMatmulV3], this platform only support output transpose_x1 false
+ascend ascend-operator-failed RuntimeError: setup failed!
+ascend ascend-packages-differ ImportError: undefined symbol: MsprofSysCycleTime
+neuron neuron-no-driver NRT:nrt_init     Unable to read compatible Driver version.
+neuron neuron-no-device NRT: nrt_init     This instance has no neuron devices. please run on an instance that supports
+neuron neuron-compiler-failed [INTERNAL_ERROR] [NCC_INLA001] Unhandled exception with message: type must be boolean
+neuron neuron-timeout (FATAL-RT-UNDEFINED-STATE) inference timeout (600000 ms) on Neuron Device 0 NC 0, waiting for
+neuron neuron-out-of-bound NMGR:dlr_infer      Inference completed with err: 1006. mode->h_nn=1001
+xpu xpu-no-device Native API failed. Native API returns: -1 (PI_ERROR_DEVICE_NOT_FOUND)
+xpu xpu-pidfd |CCL_WARN| pidfd is not supported, fallbacks to drmfd exchange mode
+tpu tpu-model-not-ported AttributeError: 'Tensor' object has no attribute '_elem'
+tpu tpu-busy ABORTED: The TPU is already in use by another process probably owned by another user.
+habana gaudi-no-interfaces Warning: no habanalabs network interfaces were detected
+cpu cpu-onednn-primitive RuntimeError: could not create a primitive
+cpu cpu-triton-kernel TypeError: 'function' object is not subscriptable
 """
 """Lines of public reports, shortened, each below its accelerator and the one entry that explains it."""
 
@@ -304,6 +401,48 @@ tpu - TPU worker hostname is t1v-n-0
 tpu tpu-mmap Couldn't mmap: Operation not permitted
 habana gaudi-acquire-busy synStatus=20 [Device already acquired] Device acquire failed.
 habana - Device acquire took 3 s
+cuda - UCX  INFO  connect(fd=87, dest_addr=10.0.0.1:47133) is in progress
+cuda - nixl_agent.cpp:259] createBackend: backend 'UCX' was made
+cuda - NCCL INFO NET/IB : Got async event : client reregistration
+cuda - Unexpected UCX error: Unsupported operation
+cuda - error sending request for url (http://10.0.0.4:8000/v1/models): client::legacy::Error(Connect, refused)
+cuda - 504 Server Error: Gateway Time-out for url: http://10.0.0.4:8000/v1/chat/completions
+cuda - 404 Client Error: Not Found for url: http://10.0.0.4:8000/v1/models
+cuda - KeyError: 'weight'
+cuda - JSONDecodeError: Expecting value: line 1 column 1 (char 0)
+cuda - integrity check of the image passed
+cuda - Your authentication has expired
+cuda - ray: 2 Workers started at node
+cuda - The task cannot be scheduled right now
+cuda - permission denied for user postgres
+cuda - vllm.service: Failed with result 'exit-code'.
+cuda - quadlet-generator[123]: loading source unit file /etc/containers/systemd/vllm.container
+cuda - listen tcp 0.0.0.0:8000 is ready
+cuda - Assertion error in a test
+cuda - NVIDIA Container Runtime Hook was found
+cuda cuda-driver-in-image nvidia-container-cli: mount error: file creation failed: /x/usr/bin/nvidia-smi: file exists
+cuda nccl-fabric NCCL WARN Call to ibv_modify_qp failed with error Connection timed out
+cuda cuda-nccl-nvls transport/nvls.cc:598 NCCL WARN Cuda failure 'operation not supported'
+cuda - the message is too short
+cuda - Insufficient balance
+cuda hub-xet-cut CAS service error : ReqwestMiddleware Error: Request failed after 5 retries
+cuda hub-no-such-model RevisionNotFoundError: 404 Client Error. Revision Not Found for url: https://huggingface.co/a/b
+cuda hub-rate-limit 429 Client Error: Too Many Requests for url: https://huggingface.co/api/models/y
+cuda cuda-kernels-not-compiled RuntimeError: Ninja build failed. Ninja output: nvcc: warning
+cuda - fatal error: model.h: No such file or directory
+cuda - query execution timeout (30 s)
+rocm rocm-fp8-not-supported ValueError: type fp8e4nv not supported in this architecture.
+rocm rocm-hardware-exception HSA_STATUS_ERROR_EXCEPTION: An HSAIL operation resulted in a hardware exception.
+ascend ascend-out-of-memory NPU function error: error code is 207001
+ascend - error code is 0
+ascend ascend-no-package ModuleNotFoundError: No module named 'torch_npu'
+ascend - this platform is supported
+neuron neuron-execution Inference completed with err: 1004
+neuron - Inference completed with err: 0
+xpu xpu-device-lost Native API failed. Native API returns: 20 (UR_RESULT_ERROR_DEVICE_LOST)
+tpu - AttributeError: 'Tensor' object has no attribute 'foo'
+cpu - TypeError: 'int' object is not subscriptable
+cpu - could not create a folder
 """
 """Lines with the same words and another cause: the entry that explains them, or - where nothing does."""
 
@@ -343,6 +482,13 @@ MOOT = {
     ),
     ("tpu", "Unable to initialize backend 'tpu'\nINVALID_ARGUMENT: Error: unexpected worker hostname"): (
         "tpu-worker-names"
+    ),
+    ("cuda", "UCX ERROR connect(fd=8, dest_addr=172.17.0.1:4) failed: x\nnixlBackendError: NIXL_ERR_BACKEND"): (
+        "ucx-peer-not-reached"
+    ),
+    ("cuda", "killed due to memory pressure (OOM)\nA worker died or was killed while executing a task"): "ray-memory",
+    ("ascend", "EH9999: Inner Error!\nrtSetStreamFailureMode failed, runtime result = 207000"): (
+        "ascend-feature-missing"
     ),
 }
 
