@@ -262,8 +262,8 @@ def planned(folder: Path, images: tuple[str, str], shape: str, name: str) -> Pat
     return file
 
 
-def small_disk(project: str, volume: str) -> None:
-    """Make a volume of a project in memory, so that a test can fill it."""
+def small_disk(project: str, volume: str, size: str = "256m") -> None:
+    """Make a volume of a project in memory, so that a test can fill it. It is empty again once no container has it."""
     labels = {PROJECT: project, "com.docker.compose.volume": volume}
-    options = {"type": "tmpfs", "device": "tmpfs", "o": "size=256m,mode=0777"}
+    options = {"type": "tmpfs", "device": "tmpfs", "o": f"size={size},mode=0777"}
     docker.from_env().volumes.create(f"{project}_{volume}", driver_opts=options, labels=labels)
