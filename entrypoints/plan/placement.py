@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from entrypoints.checks.findings import make_notice
+from entrypoints.core.parse import parse_version_numbers
 from entrypoints.core.records import Device, Facts, Notice, Use
 from entrypoints.decide.parallelism.devices import FABRIC, find_islands, format_numbers, rate_link
 from entrypoints.request.vllm_flags import UserFlags
@@ -13,6 +14,9 @@ from entrypoints.request.vllm_flags import UserFlags
 _HALF = 4
 """Cards that one processor of a usual server has at least. A variable such as CUDA_VISIBLE_DEVICES hides the others, so
 that it is not known whether one processor has as many as the user chose."""
+
+_CAPABILITY = "compute_capability"
+"""Version of the cards that checks ask for: the lowest; with `_highest` the highest."""
 
 Group = tuple[Device, ...]
 
@@ -32,7 +36,18 @@ def narrow_to_engine(facts: Facts, uses: Iterable[Use]) -> Facts:
     What cards need to communicate, such as network cards for more than four Gaudi2E, one card by itself does not need.
     """
     groups = group_by_engine(facts, uses)
-    return facts._replace(devices=max(groups, key=len)) if groups else facts
+    if not groups:
+        return facts
+    devices = max(groups, key=len)
+    return facts._replace(devices=devices, versions=_narrow_versions(facts.versions, devices))
+
+
+def _narrow_versions(versions: Mapping[str, str], devices: Group) -> Mapping[str, str]:
+    """Return versions with the compute capabilities of these devices: an older card that is not used refuses none."""
+    numbers = sorted({device.architecture for device in devices if device.architecture}, key=parse_version_numbers)
+    if _CAPABILITY not in versions or not numbers:
+        return versions
+    return {**versions, _CAPABILITY: numbers[0], f"{_CAPABILITY}_highest": numbers[-1]}
 
 
 def find_distant(

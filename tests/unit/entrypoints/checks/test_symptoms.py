@@ -617,6 +617,11 @@ def test_a_finding_that_failed_is_a_cause_and_one_that_warns_is_a_note() -> None
     assert [(match.id, match.kind) for match in explain_log(log, CUDA)] == [("RUN-005", "cause"), ("NET-001", "note")]
 
 
+@pytest.mark.parametrize("finding", sorted(KNOWN))
+def test_every_finding_is_explained_by_its_id(finding: str) -> None:
+    assert [match.id for match in explain_log(finding, CUDA)] == [finding]
+
+
 def test_a_value_of_a_finding_is_left_open_where_no_check_has_read_it() -> None:
     number = next(number for number, entry in KNOWN.items() if "{" in entry["text"])
     (match,) = explain_log(number, CUDA)

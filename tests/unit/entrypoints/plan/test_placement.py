@@ -82,6 +82,17 @@ def test_checks_of_a_plan_are_of_the_devices_of_one_engine() -> None:
     assert narrow_to_engine(host, ()) is host
 
 
+def test_a_card_that_no_engine_uses_is_not_the_oldest() -> None:
+    host = _host("0000")
+    kinds = ("7.0", "9.0", "10.0", "9.0")
+    cards = [device._replace(architecture=kinds[device.number]) for device in host.devices]
+    capabilities = {"compute_capability": "7.0", "compute_capability_highest": "10.0"}
+    host = host._replace(devices=tuple(cards), versions={"driver": "580.1", **capabilities})
+
+    assert narrow_to_engine(host, _uses((1, 2))).versions == {**host.versions, "compute_capability": "9.0"}
+    assert narrow_to_engine(host, _uses((0,))).versions["compute_capability_highest"] == "7.0"
+
+
 @pytest.mark.parametrize(("words", "needed"), [(("-tp", "1"), False), (("-tp", "8"), True)])
 def test_one_gaudi2e_needs_no_rights_and_network_cards_for_more(words: tuple[str, ...], needed: bool) -> None:
     profile: dict[str, Any] = expect.profile_of("habana-gaudi2e-untuned")
