@@ -225,6 +225,12 @@ tpu tpu-topology TPU backend initialization is taking more than 60.0 seconds. Di
 habana gaudi-acquire-failed vLLM pod is unable to start: Device acquire failed.
 habana gaudi-cards-shared error running hook: stderr: exposing interfaces: failed creating temporary link on host
 habana gaudi-modules RuntimeError: Invalid HABANA_VISIBLE_MODULES=5. Module IDs should be between 0 and 0.
+ascend ascend-core-exception ACL stream synchronize failed, error code:507014
+xpu xpu-kernel-not-built The current device architecture is not supported by sycl_ext_oneapi_device_architecture.
+xpu xpu-kernel-not-built -46 (PI_ERROR_INVALID_KERNEL_NAME)
+rocm docker-cdi-off Error response from daemon: could not select device driver "cdi" with capabilities: []
+cuda file-system-damaged OSError: [Errno 74] Bad message: '/home/g/.cache/huggingface/hub/.locks/models--x'
+cuda ucx-ipc-handle UCC  ERROR ipc-cache: failed to open ipc mem handle. addr:0x7f65a8000000 len:16777216 err:201
 cuda nccl-fabric EP: Failed to modify QP to RTR: Connection timed out
 cuda nccl-fabric UCX  ERROR ibv_create_ah(dlid=49152 sgid_index=3) for RC DEVX QP connect failed: Connection timed out
 cuda nccl-remote-ended misc/socket.cc:49 NCCL WARN socketProgress: Connection closed by remote peer host-2<51159>
@@ -405,6 +411,9 @@ cuda - UCX  INFO  connect(fd=87, dest_addr=10.0.0.1:47133) is in progress
 cuda - nixl_agent.cpp:259] createBackend: backend 'UCX' was made
 cuda - NCCL INFO NET/IB : Got async event : client reregistration
 cuda - Unexpected UCX error: Unsupported operation
+cuda - Error response from daemon: could not select device driver "foo" with capabilities: []
+cuda - Bad message: the request has no role
+cuda - UCX  DEBUG opened ipc mem handle. addr:0x7f65a8000000 len:16777216
 cuda - error sending request for url (http://10.0.0.4:8000/v1/models): client::legacy::Error(Connect, refused)
 cuda - 504 Server Error: Gateway Time-out for url: http://10.0.0.4:8000/v1/chat/completions
 cuda - 404 Client Error: Not Found for url: http://10.0.0.4:8000/v1/models
