@@ -178,7 +178,7 @@ def test_more_source_code_than_any_vllm_has_is_refused(
         {"flags": ["--x"]},
         {"architectures": {"X": 1}},
         {"architectures": [1]},
-        {"attention_backends": []},
+        {"required_packages": []},
         {"x": ["\x1b"]},
         {"x": ["y" * 9999]},
     ],
