@@ -57,7 +57,7 @@ _NOTED = re.compile(
 """Files of a layer that say what an image is, apart from SHELL_FILES."""
 _TEXT = re.compile(rf".*os-release|.*/entry_points\.txt|.*/pyvenv\.cfg|{SHELL_FILES.pattern}")
 """Files of which the text is read."""
-_CODE = re.compile(r".+-packages/(?P<top>[^/.]+)[/.].+")
+_CODE = re.compile(r"(?s:.+)-packages/(?P<top>[^/.]+)[/.](?s:.+)")
 _VERSION = re.compile(r"(?P<site>.+-packages/)(?P<name>[^/-]+)-(?P<version>[^/-]+)\.dist-info/METADATA")
 _EXPORT = re.compile(r"^[ \t]*export[ \t]+([A-Za-z_][A-Za-z0-9_]*)=", re.MULTILINE)
 _SOURCED = re.compile(r"^[ \t]*(?:source|\.)[ \t]+(/[^\s;&]*)", re.MULTILINE)

@@ -47,12 +47,12 @@ _ADDRESS = re.compile(
     rf"|(?<![\w.-])(?<![0-9A-Fa-f:]:)(?:::[Ff]{{4}}:{_IPV4}|{_HEX}{{0,4}}(?::{_HEX}{{0,4}}){{2,7}})(?!:){_ENDS}"
 )
 """What may be an IP address: also after a name and a colon, in a range, at the end of a sentence, and with a port."""
-_USER = re.compile(r"(/(?:home|[Uu]sers)/+|\\+Users\\+)([^/\\\s:'\".<][^/\\\s:'\"]*)")
+_USER = re.compile(r"(/(?:home|[Uu]sers)/{1,8}|(?<!\\)\\{1,8}Users\\{1,8})([^/\\\s:'\".<][^/\\\s:'\"]*)")
 """The folder of a user, also on another disk (/data/home/NAME) and of Windows. A hidden folder is of no user."""
 _FLAG = re.compile(r"(?<![\w-])(--?[A-Za-z][\w-]*)([ \t]+)(?!-)([^\s\"'`]+|'[^']*'|\"[^\"]*\")")
-_LIST = re.compile(r"""([\w.-]+)(["']?\s*[:=]\s*)[\[(][^\])]*[\])]""")
+_LIST = re.compile(r"""(?<![\w.-])([\w.-]{1,100})(["']?\s{0,20}[:=]\s{0,20})[\[(][^\[\]()]{0,2000}[\])]""")
 _LINE = re.compile(r"""(?<![\w.-])([A-Za-z_][\w.-]*)(\s*[:=][ \t]+)(?=[^\s"'])([^\s,;]+)""")
-_ISSUED = re.compile(r"\b(?:(?:sk|nvapi|xox[abpr])-[\w-]{20,}|eyJ[\w-]{8,}\.[\w-]{8,}\.[\w-]*)")
+_ISSUED = re.compile(r"(?<![\w-])(?:(?:sk|nvapi|xox[abpr])-[\w-]{20,}|eyJ[\w-]{8,}\.[\w-]{8,}\.[\w-]*)")
 """A flag, a list and a line with a value after a secret's name, and tokens that their form tells (JSON Web Tokens).
 What drydock prints itself has none of them; a log may have the command line and the settings of another program."""
 _PROMPT = re.compile(r"""(\b(?:prompt|messages|content|output|text)['"]?\s*[:=]\s*)['"\[{].+""", re.IGNORECASE)

@@ -16,7 +16,7 @@ def inspected(stand_in: str = "") -> str:
     platform = image.InspectedPlatform(
         digest="d", created="", layers=1, size=1, labels={"io.drydock.variant": HOSTILE}, attached={}, signatures=0,
         base=HOSTILE, packages={}, built=({"finished": HOSTILE, "builder": "b", "commit": "c"},), shown="none",
-        code={HOSTILE: {HOSTILE: HOSTILE}}, stand_in=stand_in,
+        code={HOSTILE: {HOSTILE: HOSTILE}}, releases=(), stand_in=stand_in,
     )  # fmt: skip
     return image.format_inspected(image.Inspected(image="i", digest="d", tag="", platforms={"linux/amd64": platform}))
 
