@@ -15,7 +15,6 @@ import pytest
 from drydock.config.matrix import read_matrix
 from drydock.config.project_choice import DRYDOCK
 from drydock.core.paths import ROOT
-from drydock.lock import lockfile
 
 pytestmark = pytest.mark.checkout
 
@@ -208,14 +207,3 @@ def test_the_architectures_that_drydock_names_are_vllms() -> None:
         str(path.relative_to(ROOT)): sorted(names - known) for path, names in names_by_file.items() if names - known
     }
     assert not wrong
-
-
-def test_each_name_in_a_layer_is_a_locked_distribution() -> None:
-    named, locked = set(), set()
-    for variant in read_matrix(DRYDOCK):
-        platforms = lockfile.read_lock(lockfile.path_of_lock(DRYDOCK, variant.id)).platforms.values()
-        names = {wheel.name for pins in platforms for wheels in pins.layers.values() for wheel in wheels}
-        locked |= {(variant.accelerator, name) for name in names}
-        if names:
-            named |= {(variant.accelerator, name) for layer in variant.layers for name in layer.distributions}
-    assert named - locked == set()

@@ -9,7 +9,6 @@ import pytest
 from drydock.core.errors import InputError
 from drydock.core.paths import ROOT
 from drydock.development import changed_tests
-from tests.support import xdist_groups
 from tests.support.git import git
 
 pytestmark = pytest.mark.checkout
@@ -72,16 +71,3 @@ def test_commits_since_main_edits_and_new_files_are_changes(tmp_path: Path) -> N
 def test_a_folder_that_is_no_checkout_is_named(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="--changed"):
         changed_tests.list_changed_files(tmp_path)
-
-
-def test_every_module_of_a_group_exists_and_no_module_is_of_two() -> None:
-    modules = [module for group in xdist_groups.GROUPS.values() for module in group]
-    assert [module for module in modules if not (ROOT / "tests" / "engine" / f"{module}.py").is_file()] == []
-    assert len(modules) == len(set(modules))
-
-
-def test_long_groups_start_first_and_the_registrys_modules_fill_the_time_that_is_left() -> None:
-    paths = ("tests/registry/test_names.py", "tests/engine/test_run.py", "tests/engine/test_cpu_bench.py",
-             "tests/engine/test_rebuilds.py", "tests/engine/test_build_many.py")  # fmt: skip
-    ordered = sorted(map(xdist_groups.find_group, paths), key=xdist_groups.rank_group)
-    assert ordered == ["small images", "small images", "server", "tests/engine/test_run.py", paths[0]]
