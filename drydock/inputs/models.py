@@ -90,22 +90,28 @@ class Pulled(Record):
     """Whether anything was downloaded."""
 
 
-def pull_model(
+def pull_model(  # noqa: PLR0913 - most have defaults
     model: str,
     output: Path,
     *,
     revision: str = "",
     where: HubAddress = USUAL,
     everything: bool = False,
+    dry_run: bool = False,
     env: Mapping[str, str] = os.environ,
 ) -> Pulled:
     """Download a model of Hugging Face, a mirror of it, or ModelScope (modelscope:ORG/NAME) into a new folder.
 
-    A folder that has exactly these files is left as it is. Raises InputError, FetchError, DiskFullError.
+    A folder that has exactly these files is left as it is. With `dry_run` only the return value is made. Raises
+    InputError, FetchError, DiskFullError.
     """
-    output = _check_output(output, model)
+    if output == Path():
+        raise InputError("--output: expected the folder to write", hint=f"such as --output {model.rpartition('/')[2]}")
+    output = Path(os.path.abspath(output))  # noqa: PTH100 - a link in the path stays one
     listing = hub.read_listing(model, revision, where, env)
-    chosen = _choose_files(listing, everything=everything)
+    chosen = tuple(file for file in listing.files if everything or not _is_other(file.path, listing.files))
+    if dry_run:
+        return _describe_pull(output, listing, chosen, new=not _is_complete(output, listing, chosen))
     reached = hub.read_hub_access(env, where) if listing.hub == "Hugging Face" else hub.anonymous_access(env)
     lock = cache_home(env) / "models" / f"{compute_checksum(str(output))}.lock"
     with hold_lock_file(lock):
@@ -113,32 +119,6 @@ def pull_model(
         if new:
             _fetch_model_files(output, listing, chosen, reached)
     return _describe_pull(output, listing, chosen, new=new)
-
-
-def look_at_model(
-    model: str,
-    output: Path,
-    *,
-    revision: str = "",
-    where: HubAddress = USUAL,
-    everything: bool = False,
-    env: Mapping[str, str] = os.environ,
-) -> Pulled:
-    """Return what `pull_model` would download. Raises InputError and FetchError."""
-    output = _check_output(output, model)
-    listing = hub.read_listing(model, revision, where, env)
-    chosen = _choose_files(listing, everything=everything)
-    return _describe_pull(output, listing, chosen, new=not _is_complete(output, listing, chosen))
-
-
-def _check_output(output: Path, model: str) -> Path:
-    if output == Path():
-        raise InputError("--output: expected the folder to write", hint=f"such as --output {model.rpartition('/')[2]}")
-    return Path(os.path.abspath(output))  # noqa: PTH100 - a link in the path stays one
-
-
-def _choose_files(listing: ModelListing, *, everything: bool) -> tuple[HubFile, ...]:
-    return tuple(file for file in listing.files if everything or not _is_other(file.path, listing.files))
 
 
 def _describe_pull(output: Path, listing: ModelListing, chosen: Sequence[HubFile], *, new: bool) -> Pulled:

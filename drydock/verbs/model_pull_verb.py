@@ -33,12 +33,12 @@ def pull_model(options: ModelPullOptions) -> None:
     from drydock.inputs.hub import HubAddress
 
     where = HubAddress(options.endpoint, options.insecure)
-    pull = models.look_at_model if options.dry_run else models.pull_model
-    pulled = pull(
+    pulled = models.pull_model(
         options.name,
         Path(options.output),
         revision=options.revision,
         where=where,
         everything=options.everything,
+        dry_run=options.dry_run,
     )
     write_result(pulled, models.format_pulled(pulled), json=options.json)
