@@ -44,20 +44,21 @@ class EngineImage(NamedTuple):
 def list_engine_images(project: Project) -> list[EngineImage]:
     """Return the engine's images with names of ours, sorted by them. Raises EngineError."""
     committed, kept_names = {*_list_committed_digests(project)}, checkouts.list_kept_names()
+    releases = image_record.read_releases(project)
     try:
         client = connect_engine()
         image_attrs = inspect_images(client)
         containers = client.api.containers(all=True)
     except docker.errors.DockerException as error:
         raise daemon.make_unreachable_error(error) from error
-    engine_images = (_make_engine_image(project, attrs, committed, kept_names, containers) for attrs in image_attrs)
+    engine_images = (_make_engine_image(attrs, committed, releases, kept_names, containers) for attrs in image_attrs)
     return sorted(image for image in engine_images if image.tags)
 
 
 def _make_engine_image(
-    project: Project,
     attrs: Mapping[str, Any],
     committed: set[str],
+    releases: Mapping[str, tuple[str, ...]],
     kept_names: Mapping[str, Sequence[str]],
     containers: Sequence[Mapping[str, Any]],
 ) -> EngineImage:
@@ -75,7 +76,7 @@ def _make_engine_image(
         containers=tuple(
             sorted(container["Names"][0][1:] for container in containers if container["ImageID"] == digest)
         ),
-        releases=image_record.list_releases(project, (digest,)) if tags else (),
+        releases=releases.get(digest, ()),
     )
 
 

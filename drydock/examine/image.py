@@ -13,7 +13,7 @@ from drydock.core.errors import DrydockError, UntrustedError
 from drydock.core.project import Project
 from drydock.examine.remote_image import Image, open_image
 from drydock.lock import code_lists, lockfile
-from drydock.lock.image_record import list_releases, name_releases
+from drydock.lock.image_record import name_releases, read_releases
 from drydock.lock.proof import Proof, strongest_tier
 from drydock.model.locked import LockedDebianBase, LockedPlatform
 from drydock.model.record import Record
@@ -136,7 +136,7 @@ def _inspect_platform(project: Project, image: Image, name: str) -> InspectedPla
         built=tuple(_read_each(of_type(referrers, documents.PROVENANCE), _read_build)),
         shown=next(_read_each(proofs, _read_tier), "none"),
         code=_describe_code(project, labels.get("io.drydock.variant", ""), pins) if pins else {},
-        releases=list_releases(project, (manifest.digest, image.digest)),
+        releases=read_releases(project).get(manifest.digest, ()),
         stand_in=labels.get(STAND_IN, ""),
     )
 

@@ -8,7 +8,7 @@ a project of their own commits theirs. A record of other inputs than today's is 
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -106,15 +106,17 @@ def read_record(project: Project, variant: str) -> ImageRecord:
     return ImageRecord()
 
 
-def list_releases(project: Project, digests: Collection[str]) -> tuple[str, ...]:
-    """Return the releases of drydock with one of these digests, the oldest first, of all rows and platforms.
+def read_releases(project: Project) -> dict[str, tuple[str, ...]]:
+    """Return digest → the releases of drydock that have it, the oldest first, of all rows and platforms.
 
     Raises StaleError for an invalid record.
     """
-    names = {path.parent.name for path in project.glob(f"images/*/{FILE}")}
-    platforms = (platform for name in sorted(names) for platform in read_record(project, name).platforms.values())
-    versions = {version for platform in platforms for version, item in platform.releases.items() if item in digests}
-    return tuple(sorted(versions, key=Version))
+    rows = {path.parent.name for path in project.glob(f"images/*/{FILE}")}
+    versions_by_digest: dict[str, set[str]] = {}
+    for platform in (platform for row in rows for platform in read_record(project, row).platforms.values()):
+        for version, digest in platform.releases.items():
+            versions_by_digest.setdefault(digest, set()).add(version)
+    return {digest: tuple(sorted(versions, key=Version)) for digest, versions in versions_by_digest.items()}
 
 
 def name_releases(versions: Sequence[str]) -> str:

@@ -7,7 +7,7 @@ import re
 from drydock.build.build_job import OWN, STAND_INS
 from drydock.core.console import log
 from drydock.core.errors import HostError
-from drydock.lock.image_record import list_releases, name_releases
+from drydock.lock.image_record import name_releases, read_releases
 from drydock.model.variant import Variant
 from drydock.run.container import DIGEST, NO_PATH, Container, RunRequest, is_local
 from drydock.run.engine import AS_GZIP, Here
@@ -71,7 +71,7 @@ def require_image(container: Container, target: str, here: Here, ours: str = "")
         image = here.image(container.image)
     if image and image.stand_in:
         log(f"{container.image}: contains stand-ins for {image.stand_in}: it is not what its lock pins")
-    if image and (releases := list_releases(here.project, (image.digest,))):
+    if image and (releases := read_releases(here.project).get(image.digest)):
         log(f"{container.image}: of {name_releases(releases)}")
     if container.model and container.model.kind == "image" and not here.image(container.model.source):
         here.pull(container.model_copy(update={"image": container.model.source}))

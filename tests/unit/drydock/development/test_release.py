@@ -19,8 +19,8 @@ from drydock.development.surface import SurfaceChanges
 from drydock.lock.image_record import (
     PlatformRecord,
     VerifiedImage,
-    list_releases,
     name_of_record,
+    read_releases,
     write_platform_record,
 )
 from drydock.pages import docs
@@ -150,7 +150,7 @@ def test_a_release_commits_the_records_and_the_pages_that_show_them(copy: Path) 
     assert {"images/cpu-vllm0.32/record.json", "docs/pictures/demo.svg"} <= {
         *git(copy, "show", "--name-only", "--format=", "HEAD").split()
     }
-    assert list_releases(Project(copy), (DIGEST,)) == ("0.2.0",)
+    assert read_releases(Project(copy)) == {DIGEST: ("0.2.0",)}
 
 
 def test_a_release_does_not_commit_prose_that_somebody_edits(copy: Path) -> None:

@@ -81,8 +81,7 @@ def test_the_releases_of_a_digest_are_looked_up(project: Project) -> None:
     for version in ("0.9.0", "0.10.0"):
         record = image_record.add_release(record, version)
     image_record.write_record(project, ROW, record)
-    assert image_record.list_releases(project, (DIGEST,)) == ("0.9.0", "0.10.0")
-    assert image_record.list_releases(project, (OTHER,)) == ()
+    assert image_record.read_releases(project) == {DIGEST: ("0.9.0", "0.10.0")}
     assert image_record.name_releases(("0.9.0", "0.10.0")) == "drydock 0.9.0, 0.10.0"
 
 
