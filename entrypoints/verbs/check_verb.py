@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from entrypoints.checks.causes import read_profile_with_failures
+from entrypoints.checks.code_for_cards import list_cards
 from entrypoints.checks.findings import format_junit, has_failures, list_asker_ids, make_finding
 from entrypoints.checks.grants import examine_facts
 from entrypoints.core.errors import CHECK_FAILED, OK
@@ -33,7 +34,8 @@ def run_check(arguments: Arguments, env: Env) -> int:
     if facts.failures:
         profile = read_profile_with_failures(arguments, env)
     texts, words = profile.get("findings") or {}, profile.get("words") or {}
-    code = (make_finding(texts, notice, words=words) for notice in judge_code(read_vllm_lists(env), facts))
+    notices = judge_code(read_vllm_lists(env), facts) if list_cards(facts) else ()  # the lists are large
+    code = (make_finding(texts, notice, words=words) for notice in notices)
     findings = (*find_host_refusal(profile, facts, env), *examine_facts(profile, facts), *code)
     if arguments.peers:
         findings = (*findings, *_check_peers(arguments, env, profile, host))
