@@ -52,16 +52,16 @@ def raise_refused(review: Review) -> None:
         raise CommandRefusedError(f"{number} of {len(review.places)} commands would not start")
 
 
-def shorten(text: str) -> str:
+def clean_line(text: str) -> str:
     """Return a text of others in one line, without what a terminal or a log of GitHub's obeys, or a secret."""
     line = printable(format_one_line(redact_text(text))).replace("##[", "## [")
     return line if len(line) <= TEXT_AT_MOST else f"{line[:TEXT_AT_MOST]}…"
 
 
-def describe(finding: PlaceFinding) -> str:
+def describe_finding(finding: PlaceFinding) -> str:
     """Return a finding as a sentence."""
     instead = f" → {finding.instead}" if finding.instead else ""
-    return shorten(f"{finding.level.word}: {shorten(finding.part)[:120]}: {finding.because}{instead}")
+    return clean_line(f"{finding.level.word}: {clean_line(finding.part)[:120]}: {finding.because}{instead}")
 
 
 def _list_findings(review: Review) -> Iterator[tuple[ReviewedPlace, PlaceFinding]]:
@@ -73,13 +73,13 @@ def format_text(review: Review) -> str:
     lines: list[str] = []
     for place in review.places:
         if place.findings:
-            where, image = place.place, shorten(place.place.image) or "no image"
-            lines.append(f"./{shorten(where.file)}:{where.line}: {image} ({shorten(place.image.title)})")
-            lines += [f"  line {finding.line}: {describe(finding)}" for finding in place.findings]
-    lines += [f"skipped ./{shorten(skipped.path)}: {shorten(skipped.because)}" for skipped in review.skipped]
+            where, image = place.place, clean_line(place.place.image) or "no image"
+            lines.append(f"./{clean_line(where.file)}:{where.line}: {image} ({clean_line(place.image.title)})")
+            lines += [f"  line {finding.line}: {describe_finding(finding)}" for finding in place.findings]
+    lines += [f"skipped ./{clean_line(skipped.path)}: {clean_line(skipped.because)}" for skipped in review.skipped]
     counts = review.counts
     parts = [f"{counts[level]} {level.word}" for level in reversed(Level)]
-    to = f" with {shorten(review.to)}" if review.to else ""
+    to = f" with {clean_line(review.to)}" if review.to else ""
     lines.append(f"{len(review.places)} commands{to}: {', '.join(parts)}, {counts[None]} without a finding")
     return as_lines(lines)
 
@@ -96,7 +96,7 @@ def format_review_json(review: Review) -> str:
             "known": place.image.how,
             "level": None if place.level is None else place.level.word,
             "findings": [
-                {**finding._asdict(), "level": finding.level.word, "part": shorten(finding.part)}
+                {**finding._asdict(), "level": finding.level.word, "part": clean_line(finding.part)}
                 for finding in place.findings
             ],
         }
@@ -112,7 +112,7 @@ def format_sarif(review: Review) -> str:
         {
             "ruleId": RULES[finding.level],
             "level": _SARIF[finding.level],
-            "message": {"text": _without_markup(describe(finding))},
+            "message": {"text": _without_markup(describe_finding(finding))},
             "locations": [
                 {
                     "physicalLocation": {
@@ -137,7 +137,7 @@ def format_github(review: Review) -> str:
     known = sorted((item for item in _list_findings(review) if item[1].level in kinds), key=lambda item: -item[1].level)
     lines = [
         f"::{kinds[finding.level]} file={_escape_property(place.place.file)},line={max(1, finding.line)}"
-        f",title=vLLM::{_escape_data(describe(finding))}"
+        f",title=vLLM::{_escape_data(describe_finding(finding))}"
         for place, finding in known[:ANNOTATIONS_AT_MOST]
     ]
     counts = ", ".join(f"{review.counts[level]} {level.word}" for level in reversed(Level))
@@ -158,7 +158,7 @@ def format_gitlab(review: Review) -> str:
     """Format a review as a code quality report (docs.gitlab.com, "Code Quality", "Code Quality report format")."""
     issues = [
         {
-            "description": _without_markup(describe(finding)),
+            "description": _without_markup(describe_finding(finding)),
             "check_name": RULES[finding.level],
             "fingerprint": _fingerprint(place, finding),
             "severity": _GITLAB[finding.level],

@@ -104,7 +104,7 @@ def list_container(container: WrittenContainer) -> Iterator[CommandPlace]:
     if (server := find_server(full)) is not None:
         start, words = server
         entry = full[:start] if not container.program and names_vllm(container.image) else ()
-        yield _place(container, words, entry)
+        yield _make_place(container, words, entry)
     elif (script := _find_script(full)) is not None:
         for place in list_script(script, container.file, line_of(script, container.line), container.kind):
             yield place._replace(
@@ -114,7 +114,7 @@ def list_container(container: WrittenContainer) -> Iterator[CommandPlace]:
             )
     elif not container.program and container.words and _is_server(container):
         is_subcommand = container.words[0] == "serve"
-        yield _place(container, container.words[is_subcommand:], container.words[:is_subcommand], is_entered=True)
+        yield _make_place(container, container.words[is_subcommand:], container.words[:is_subcommand], is_entered=True)
 
 
 def _is_server(container: WrittenContainer) -> bool:
@@ -123,7 +123,7 @@ def _is_server(container: WrittenContainer) -> bool:
     return is_like or names_vllm(container.image)
 
 
-def _place(
+def _make_place(
     container: WrittenContainer, words: Sequence[str], entry: Sequence[str], *, is_entered: bool = False
 ) -> CommandPlace:
     return CommandPlace(

@@ -254,7 +254,7 @@ class _DocumentReader:
             ports += [(port, line)] if port else []
             is_judge = name == "startup" or (name == "liveness" and not isinstance(probes["startup"], dict))
             if is_judge:
-                delay, period, failures = (_number(probe.get(key), value) for key, value in _PROBE.items())
+                delay, period, failures = (_read_number(probe.get(key), value) for key, value in _PROBE.items())
                 patience = (delay + period * failures, line)
         return Surroundings(tuple(ports), has_memory, patience)
 
@@ -273,6 +273,6 @@ def _list_of(value: Any) -> list[Any]:
     return value if isinstance(value, list) else []
 
 
-def _number(value: Any, otherwise: int) -> int:
+def _read_number(value: Any, otherwise: int) -> int:
     text = str(value)
     return int(text) if text.isascii() and text.isdigit() and len(text) < 7 else otherwise  # noqa: PLR2004 - a week of seconds

@@ -96,7 +96,7 @@ class Panel(NamedTuple):
 _OF = '{instance=~"$server"}'
 
 
-def _quantile(metric: str) -> str:
+def _format_quantile(metric: str) -> str:
     return f"histogram_quantile(0.95, sum by (le, instance) (rate({metric}_bucket{_OF}[5m])))"
 
 
@@ -122,8 +122,8 @@ PANELS = (
             "{{instance}} prompts": f"sum by (instance) (rate(vllm:prompt_tokens_total{_OF}[5m]))",
         },
     ),
-    Panel("Time to the first token, 95 %", "s", {"{{instance}}": _quantile("vllm:time_to_first_token_seconds")}),
-    Panel("Time between tokens, 95 %", "s", {"{{instance}}": _quantile("vllm:inter_token_latency_seconds")}),
+    Panel("Time to the first token, 95 %", "s", {"{{instance}}": _format_quantile("vllm:time_to_first_token_seconds")}),
+    Panel("Time between tokens, 95 %", "s", {"{{instance}}": _format_quantile("vllm:inter_token_latency_seconds")}),
     Panel(
         "Ended requests",
         "reqps",

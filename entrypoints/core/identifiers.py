@@ -106,14 +106,14 @@ class Identifiers:
     def remaining_in(self, text: str) -> list[str]:
         """Return the machine's own values that a text or a JSON file still has."""
         unescaped = re.sub(r"\\[nrt]", " ", text)
-        return [value for value in sorted(self.values) if _whole(value).search(unescaped)]
+        return [value for value in sorted(self.values) if _match_whole_word(value).search(unescaped)]
 
     def _remove_from_text(self, text: str) -> str:
         for form, replacement in _FORMS:
             text = form.sub(partial(self._replace_match, replacement), text)
         text = _SERIAL.sub(lambda match: match[1] + self._replace(match[2], "0" * 8 + "{:d}"), text)
         for value in sorted(self.values, key=len, reverse=True):  # a long name before a short one that is part of it
-            text = _whole(value).sub(partial(self._replace_match, "removed-{:d}"), text)
+            text = _match_whole_word(value).sub(partial(self._replace_match, "removed-{:d}"), text)
         return text
 
     def _replace_match(self, form: str, match: re.Match[str]) -> str:
@@ -133,7 +133,7 @@ def _read_columns(text: str) -> Iterator[str]:
         yield from (cells[number] for number in columns if len(cells) == head.count(",") + 1)
 
 
-def _whole(value: str) -> re.Pattern[str]:
+def _match_whole_word(value: str) -> re.Pattern[str]:
     return re.compile(rf"(?<!\w){re.escape(value)}(?!\w)", re.IGNORECASE)
 
 

@@ -74,7 +74,7 @@ class Guard:
             await self._app(scope, receive, send)
             return
         path, key_digest = route_path(scope), _read_key(scope)
-        is_admin = _matches(key_digest, self._admin_keys)
+        is_admin = _matches_key(key_digest, self._admin_keys)
         if not (_is_public(scope, path) or _is_preflight(scope) or self._admits(scope, key_digest, is_admin=is_admin)):
             await _refuse_request(scope, send, *UNAUTHORIZED)
         elif not (_is_public(scope, path) or is_admin or self._is_meant(scope)):
@@ -88,7 +88,7 @@ class Guard:
 
     def _admits(self, scope: Scope, key_digest: bytes, *, is_admin: bool) -> bool:
         """Tell whether a request has one of the keys, and give vLLM the text that its own check expects."""
-        is_client = _matches(key_digest, self._keys)
+        is_client = _matches_key(key_digest, self._keys)
         if not (is_client or is_admin or not self._whole):
             return False
         if self._whole or is_admin:  # a key of an administrator goes no further
@@ -197,7 +197,7 @@ def _read_key(scope: Scope) -> bytes:
     return _hash_key(key) if scheme.lower() == b"bearer" and key else b""
 
 
-def _matches(key_digest: bytes, known_digests: Sequence[bytes]) -> bool:
+def _matches_key(key_digest: bytes, known_digests: Sequence[bytes]) -> bool:
     """Tell whether a key is one of those that are known; all of them are compared, so that none is found sooner."""
     return sum(hmac.compare_digest(key_digest, known_digest) for known_digest in known_digests) > 0
 
