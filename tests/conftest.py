@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import hypothesis
@@ -27,6 +28,10 @@ from tests.support import damage
 os.environ["LC_ALL"] = "C.UTF-8"
 """Findings in English, whatever the language of who runs the tests."""
 
+TESTS = Path(__file__).parent
+FOLDERS = {"engine": ("engine",), "registry": ("engine",), "topology": ("machines",), "pipelines": ("pipelines",)}
+FOLDERS |= {"cluster": ("cluster", "engine")}
+"""Folder → markers of everything below it."""
 KINDS = ("unit", "golden", "fuzz", "packages", "machines", "cluster", "oracle", "pipelines", "engine")
 
 
@@ -78,8 +83,10 @@ def pytest_testnodedown(node: Any) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Give every test with containers the engine, whether it asks for it or not."""
+    """Mark the tests of a folder, and give every test with containers the engine, whether it asks for it or not."""
     for item in items:
+        for name in FOLDERS.get(item.path.relative_to(TESTS).parts[0], ()) if TESTS in item.path.parents else ():
+            item.add_marker(name)
         if {"engine", "machines"} & {*item.keywords} and isinstance(item, pytest.Function):
             item.fixturenames.insert(0, "engine")
 
@@ -146,6 +153,8 @@ class Recorder:
             job = prepare_job(DRYDOCK, variant)
             digests = {subject: self._digests.get((variant, subject), "") for subject in (FOUNDATION, IMAGE)}
             record = prove(job, outcomes, digests)
+            if record == PlatformRecord():
+                continue  # every test of it was skipped
             if path := image_record.write_platform_record(DRYDOCK, variant, job.platform, record):
                 log(f"wrote {path}")
 

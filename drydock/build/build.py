@@ -145,6 +145,16 @@ def is_layout_usable(job: Job, whole: Callable[[Path], bool]) -> bool:
     return True
 
 
+def has_kept_foundation(job: Job, *, no_cache: bool) -> bool:
+    """Tell whether a build stands on the kept foundation; its layers are hashed while it builds."""
+    return not no_cache and image_layout.is_sized_layout(job.foundation)
+
+
+def list_unread_contexts(job: Job, *, have_foundation: bool) -> tuple[str, ...]:
+    """Return the named contexts that a build does not read."""
+    return foundation.list_foundation_contexts(job.variant) if have_foundation else ()
+
+
 def _image_of(job: Job) -> str:
     return job.image(image_layout.read_digest(job.layout))
 
@@ -230,7 +240,7 @@ def _make_layout(  # noqa: PLR0913 - options of one build
     if job.is_adopted:
         _write_adopted_layout(job, clock, may_use_network=may_use_network)
         return
-    have_foundation = not no_cache and image_layout.is_sized_layout(job.foundation)
+    have_foundation = has_kept_foundation(job, no_cache=no_cache)
     if pull and may_use_network and not (no_cache or have_foundation):
         have_foundation = pull(job)
         clock.lap("pull")
@@ -240,7 +250,7 @@ def _make_layout(  # noqa: PLR0913 - options of one build
         fetch.restore_base(job.pins, job.platform, job.lock.source_date_epoch, job.foundation)
     if not have_foundation and "base" not in job.context_overrides:  # a stand-in's base has this machine's programs
         _require_platform(job.platform, builder)
-    unread = foundation.list_foundation_contexts(job.variant) if have_foundation else ()
+    unread = list_unread_contexts(job, have_foundation=have_foundation)
     # Only the foundation's steps run programs. To hash uv it is unpacked: 0.4 s of a processor.
     contexts = fetch_contexts(job, unread, with_programs=not have_foundation)
     if not may_use_network:

@@ -40,6 +40,8 @@ CAUSES = (
 )
 """What BuildKit says of a registry → what it means. The first row that is found counts."""
 FAILING_STEP = "see the failing step's output above"
+ALLOWED_SINCE = (0, 17)
+"""The first buildx with `bake --allow`, which those from 0.20 on require (docker/buildx, releases 0.17 and 0.20)."""
 STOPS_WITHIN = 15
 """Seconds after which a buildx that must stop is killed."""
 
@@ -122,7 +124,11 @@ def _raise_build_error(code: int, build_log: Log, name: str) -> NoReturn:
 
 def _make_bake_command(plan: Mapping[str, Any], builder: str | None, *, no_cache: bool) -> list[str]:
     options = [*_make_option("--builder", builder), *(["--no-cache"] if no_cache else [])]
-    options += [f"--allow=fs={path}" for path in list_plan_folders(plan)]
+    from drydock.engine import daemon  # noqa: PLC0415 - it imports docker; who only reads a row imports this module
+
+    version = daemon.parse_version(daemon.read_buildx_version())
+    if not version or version >= ALLOWED_SINCE:
+        options += [f"--allow=fs={path}" for path in list_plan_folders(plan)]
     return ["docker", "buildx", "bake", *options, "--file", "-"]
 
 

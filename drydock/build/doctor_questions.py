@@ -6,7 +6,6 @@ A server is asked as `fetch` and `build` ask it: by this machine's own pip, apt,
 from __future__ import annotations
 
 import email.utils
-import shutil
 import ssl
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -15,12 +14,13 @@ from pathlib import Path
 from typing import NamedTuple
 
 import requests
+from rich.filesize import decimal
 
+from drydock.build import build_preview
 from drydock.build.build_job import choose_platform
 from drydock.config.mirrors import DEBIAN, DEFAULT, find_mirrors_file, read_mirrors, rewrite_url
 from drydock.config.server_access import Access, redact_url
 from drydock.core import http, network_settings
-from drydock.core.amounts import byte_count
 from drydock.core.console import as_lines
 from drydock.core.errors import (
     DiskFullError,
@@ -31,7 +31,7 @@ from drydock.core.errors import (
     IndexFailedError,
     RegistryError,
 )
-from drydock.core.files import check_cache_folder
+from drydock.core.files import check_cache_folder, measure_free_bytes
 from drydock.core.http import TransientRequestError
 from drydock.core.paths import cache_home
 from drydock.core.project import Project
@@ -40,9 +40,10 @@ from drydock.core.user_language import translate_lines
 from drydock.engine import daemon, debian
 from drydock.inputs import debs, git, hub, image_digests
 from drydock.inputs.downloads import request_options
+from drydock.inputs.index_pages import read_index_files
 from drydock.inputs.indexes import Indexes, make_index_access, page_of, pips_default, read_indexes
 from drydock.lock import lockfile
-from drydock.model.locked import LockedImageBase, LockedPlatform
+from drydock.model.locked import LockedImageBase, LockedPlatform, LockedWheel
 from drydock.model.variant import Variant
 from drydock.oci.reference import parse_reference
 from drydock.registry.manifests import ACCEPTED
@@ -54,10 +55,6 @@ LONGEST = 7.0
 """Seconds for one check, after which it has failed; all run at the same time."""
 LARGEST_SKEW = 300.0
 """Seconds that this machine's clock may differ from a server's: signatures and tokens are refused for more."""
-LEAST_FREE = 20_000_000_000
-"""Bytes that an image and what it is built from take, if no lock says more: of a base image no lock has the size."""
-ROOM = 4
-"""How often the bytes of a lock's files are needed: the files, the layers, the layout and the engine's image."""
 PROBE = "pip"
 """Package whose page an index is asked for, without a target."""
 SUITE = "bookworm"
@@ -146,6 +143,7 @@ def list_machine_questions(pins: LockedPlatform | None, env: Mapping[str, str]) 
 def _check_engine() -> str:
     engine = daemon.find_engine()
     if not engine:
+        daemon.refuse_named_engine()
         hint = debian.explain_engine_setup(is_installed=bool(daemon.find_dockerd()))
         raise EngineError("no Docker engine answers", hint=hint)
     return "; ".join((f"Docker {engine.version}, buildx {engine.buildx}, BuildKit {engine.buildkit}", *engine.limits))
@@ -155,18 +153,11 @@ def _check_disk(pins: LockedPlatform | None, env: Mapping[str, str]) -> str:
     folder = cache_home(env)
     there = next(path for path in (folder, *folder.parents) if path.exists())
     check_cache_folder(there)
-    free, needed_bytes = shutil.disk_usage(there).free, ROOM * sum(_list_wheel_sizes(pins))
-    if pins is None or isinstance(pins.base, LockedImageBase):
-        needed_bytes = max(needed_bytes, LEAST_FREE)
-    message = f"{folder}:{byte_count(free, None)} free, a build needs{byte_count(needed_bytes, None)}"
+    free, needed_bytes = measure_free_bytes(folder), build_preview.estimate_needed_bytes(pins)
+    message = f"{folder}: {decimal(free)} free, a build needs about {decimal(needed_bytes)}"
     if free < needed_bytes:
         raise DiskFullError(message, hint="docker builder prune; or set DRYDOCK_CACHE to a folder on a larger disk")
     return message
-
-
-def _list_wheel_sizes(pins: LockedPlatform | None) -> Iterator[int]:
-    if pins:
-        yield from (wheel.size for wheels in (*pins.layers.values(), pins.build, pins.tools) for wheel in wheels)
 
 
 def _check_mirrors(env: Mapping[str, str]) -> str:
@@ -218,7 +209,9 @@ def list_server_questions(
         key = DEFAULT if index == places.main else redact_url(index)
         hint = f'set PIP_INDEX_URL (or pip.conf); or in {file}: indexes: {{"{key}": "https://MIRROR/simple"}}'
         address = rewrite_url(index, mirrors.indexes)
-        yield Question("index", partial(_ask_index, address, package, reached, dates, hint, absent))
+        ask = partial(_ask_index, address, package, reached, dates, hint, absent)
+        wheels = _list_wheels_of(index, variant, pins)
+        yield Question("index", partial(_ask_unless_held, ask, wheels, places, reached) if wheels else ask)
     for place in places.find_links:
         folder = place if "://" in place else Path(place).absolute().as_uri()
         yield Question(
@@ -255,6 +248,30 @@ def _list_index_pages(
             yield from ((index, name) for name in dict.fromkeys([(usual or [PROBE])[0], *tools[:1]]))
     pinned = {wheel.name for wheel in wheels}
     yield from {url: (url, name) for name, url in special.items() if name in pinned}.values()
+
+
+def _list_wheels_of(index: str, variant: Variant | None, pins: LockedPlatform | None) -> list[LockedWheel]:
+    """Return the wheels of a public index that a stack names, which is asked after the machine's own; else none."""
+    names = {name for public in (variant.indexes if variant else ()) if public.url == index for name in public.packages}
+    return [wheel for layer in (pins.layers.values() if pins else ()) for wheel in layer if wheel.name in names]
+
+
+def _ask_unless_held(ask: Callable[[], str], wheels: Sequence[LockedWheel], places: Indexes, reached: Access) -> str:
+    """Ask a public index. Where it fails, this machine's own indexes may have all that the lock takes from it."""
+    try:
+        return ask()
+    except FetchError as error:
+        folders = places.list_link_folders()
+        held = {wheel.filename for wheel in wheels if any((folder / wheel.filename).is_file() for folder in folders)}
+        names = {wheel.name for wheel in wheels if wheel.filename not in held}
+        try:
+            pages = read_index_files(names, places, reached._replace(timeout=PATIENCE, patience=PATIENCE))
+        except FetchError:
+            raise error from None
+        held |= {filename for page in pages.values() for filename in page}
+        if not held.issuperset(wheel.filename for wheel in wheels):
+            raise
+        return f"{error.problems[0]}: not needed, this machine's own indexes have {wheels[0].filename}"
 
 
 def _ask_index(

@@ -17,8 +17,9 @@ from __future__ import annotations
 import copy
 import hashlib
 import json
+import re
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -113,21 +114,33 @@ def _settle_layers(layout: Path, foundation: Path) -> bool:
 
 
 def _settle_history(layout: Path) -> None:
-    """Write the healthcheck into the image's history as BuildKit does before 0.30: later ones word it differently."""
+    """Word the image's history as BuildKit 0.25 does: ports of earlier ones, and the healthcheck of those from 0.30."""
     manifest, config = image_layout.read_manifest(layout), image_layout.read_config(layout)
-    check = config.get("config", {}).get("Healthcheck", {})
+    data = image_layout.path_of_blob(layout, manifest["config"]["digest"]).read_bytes()
     steps = [step.get("created_by", "") for step in config["history"]]
-    actual_text = next((text for text in reversed(steps) if text.startswith("HEALTHCHECK ")), "")
-    if not actual_text or check.keys() != {"Test", *TIMES}:
-        return
-    times = " ".join(f'"{_format_go_duration(check[name])}"' for name in TIMES)
-    expected_text = f"HEALTHCHECK &{{[{' '.join(map(json.dumps, check['Test']))}] {times} '\\x00'}}"
-    before, middle, after = (
-        image_layout.path_of_blob(layout, manifest["config"]["digest"]).read_bytes().rpartition(_in_json(actual_text))
-    )
-    if middle and actual_text != expected_text:
-        manifest["config"] |= _write_blob(layout, before + _in_json(expected_text) + after)
+    reworded = data
+    for old, new in (*_reword_ports(steps), *_reword_healthcheck(steps, config.get("config", {}))):
+        before, middle, after = reworded.rpartition(_in_json(old))
+        reworded = before + _in_json(new) + after if middle else reworded
+    if reworded != data:
+        manifest["config"] |= _write_blob(layout, reworded)
         _write_manifest(layout, manifest)
+
+
+def _reword_ports(steps: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """Yield the step that exposes ports, as BuildKit 0.13 words it, and as 0.25 does. A base may have one before."""
+    step = next((text for text in reversed(steps) if text.startswith("EXPOSE ")), "")
+    if match := re.fullmatch(r"EXPOSE map\[([^\]]*)\]", step):
+        yield step, f"EXPOSE [{match[1].replace(':{}', '')}]"
+
+
+def _reword_healthcheck(steps: Sequence[str], settings: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield the step with the healthcheck, and how BuildKit 0.25 words it."""
+    check = settings.get("Healthcheck", {})
+    step = next((text for text in reversed(steps) if text.startswith("HEALTHCHECK ")), "")
+    if step and check.keys() == {"Test", *TIMES}:
+        times = " ".join(f'"{_format_go_duration(check[name])}"' for name in TIMES)
+        yield step, f"HEALTHCHECK &{{[{' '.join(map(json.dumps, check['Test']))}] {times} '\\x00'}}"
 
 
 TIMES = ("Interval", "Timeout", "StartPeriod", "StartInterval")

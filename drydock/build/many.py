@@ -12,7 +12,7 @@ from __future__ import annotations
 import shutil
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import nullcontext
 from functools import partial
@@ -281,13 +281,17 @@ def format_build_outcomes(outcomes: Sequence[Outcome]) -> str:
     widths = [max(len(line[place]) for line in cells) for place in range(len(COLUMNS))]
     lines = ["  ".join(f"{cell:{width}}" for cell, width in zip(line, widths, strict=True)).rstrip() for line in cells]
     lines = lines if len(lines) > 1 else ["nothing to build"]
+    return "".join(f"{line}\n" for line in (*lines, *list_outcome_reasons(outcomes)))
+
+
+def list_outcome_reasons(outcomes: Sequence[Outcome]) -> Iterator[str]:
+    """Yield lines that say why rows failed or were left out."""
     for state in ("failed", "left out"):
         reasons: dict[str, list[str]] = {}
         for outcome in (row for row in outcomes if row.state == state):
             reasons.setdefault(outcome.why, []).append(outcome.variant)
         if reasons:
-            lines += ["", f"{state}:", *(f"  {', '.join(names)}: {why}" for why, names in reasons.items())]
-    return "".join(f"{line}\n" for line in lines)
+            yield from ("", f"{state}:", *(f"  {', '.join(names)}: {why}" for why, names in reasons.items()))
 
 
 def _make_outcome_cells(outcome: Outcome) -> tuple[str, ...]:

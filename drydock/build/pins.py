@@ -88,8 +88,8 @@ def accept_emulated_base(job: Job) -> Job:
         return job
     if len(lacking) == 1:  # else it is built only after the rest is pinned, which says this again
         log(f"base: its packages are pinned; its digest stays open, which only a {job.platform} machine records")
-    rest = {name: reason for name, reason in job.pins.unresolved.items() if name != BASE}
-    platforms = {**job.lock.platforms, job.platform: job.pins.model_copy(update={"unresolved": rest})}
+    other_reasons = {name: reason for name, reason in job.pins.unresolved.items() if name != BASE}
+    platforms = {**job.lock.platforms, job.platform: job.pins.model_copy(update={"unresolved": other_reasons})}
     return replace(job, lock=job.lock.model_copy(update={"platforms": platforms}))
 
 

@@ -16,18 +16,22 @@ import sys
 import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Literal
 
-from drydock.build import build
+from drydock.build import build, build_preview
 from drydock.build.build_job import Job
+from drydock.build.build_preview import BuildPreview
 from drydock.build.render import vllm_interpreter
 from drydock.config.project_choice import PROJECT_FILE
-from drydock.core.console import log
+from drydock.core.console import as_lines, log
 from drydock.core.errors import BuildError, NotReproducibleError
 from drydock.core.files import link_or_copy
 from drydock.core.paths import cache_home
 from drydock.core.process import in_ci
+from drydock.core.user_language import translate_lines
 from drydock.engine import daemon
 from drydock.engine.run_container import run_to_end
+from drydock.inputs import fetch
 from drydock.lock import image_record, proof
 from drydock.lock.image_record import VerifiedFoundation, VerifiedImage
 from drydock.model.additions import Additions
@@ -62,6 +66,43 @@ class Verified(Record):
     """Digest of the foundation if both builds have the same, else null."""
 
 
+class RebuildPreview(Record):
+    """What `verify` would do."""
+
+    first: BuildPreview
+    imports_vllm: bool
+    """Whether no record shows that vLLM can be imported on this foundation."""
+    second: Literal["from nothing", "on the kept foundation", "two layers on a base"]
+    """How the image is built again; what that needs is downloaded before."""
+
+
+def preview_verification(job: Job, *, recording: bool = False, from_foundation: bool = False) -> RebuildPreview:
+    """Return what `verify_build` would do with the same options. Raises the same errors before it builds."""
+    if recording:
+        job.project.check_writable(image_record.name_of_record(job.variant.id))
+    fetch.refuse_unresolved(job.variant, job.pins, job.context_overrides)
+    is_shared = _is_foundation_shared(job, from_foundation=from_foundation)
+    first = build_preview.preview_build(job, no_cache=_starts_fresh(job, recording=recording))
+    downloads = build_preview.list_downloads(job, has_foundation=is_shared or job.is_adopted)
+    return RebuildPreview(
+        first=first.model_copy(update={"downloads": downloads}),
+        imports_vllm=not job.is_adopted and _is_import_unshown(job),
+        second="two layers on a base" if job.is_adopted else "on the kept foundation" if is_shared else "from nothing",
+    )
+
+
+def format_verification_preview(preview: RebuildPreview, needed_bytes: int | None) -> str:
+    """Return lines that say what `verify` would do; both builds need this much of the disk, if that is known."""
+    first = preview.first
+    lines = [*build_preview.list_preview_lines(first)]
+    if preview.imports_vllm:
+        lines.append("would import vLLM in the image: no record shows it for this foundation")
+    lines.append(f"would build the image again, {preview.second}, and compare both digests")
+    if needed_bytes:
+        lines.append(build_preview.format_disk_line(needed_bytes, first.free_bytes, first.cache))
+    return translate_lines(as_lines(lines))
+
+
 def verify_build(
     job: Job, *, builder: str | None = None, recording: bool = False, from_foundation: bool = False
 ) -> Verified:
@@ -74,12 +115,12 @@ def verify_build(
         job.project.check_writable(image_record.name_of_record(job.variant.id))
     if job.is_adopted:
         return _verify_adopted(job)
-    # Both builds must show the digest of the foundation.
-    fresh = recording and not image_layout.is_sound_layout(job.foundation)
+    fresh = _starts_fresh(job, recording=recording)
     first = build.build_image(job, builder=builder, hash_kept=True, no_cache=fresh)
     import_vllm(job, first.image)
-    committed_below = job.committed_foundation if from_foundation else None
-    shared = committed_below is not None and _read_sound_digest(job.foundation) == committed_below
+    shared = _is_foundation_shared(job, from_foundation=from_foundation)
+    if not shared:  # the second build uses no network, and the first reads less on a kept foundation
+        build.fetch_contexts(job)
     log(f"{first.digest}: now building again {'on the same foundation' if shared else 'without cache'}")
     with tempfile.TemporaryDirectory(prefix="drydock-verify-", dir=_large_temporary_folder()) as folder:
         again = Path(folder, CACHE, job.foundation.relative_to(cache_home()))
@@ -98,6 +139,17 @@ def verify_build(
         differences=tuple(difference._asdict() for difference in differences),
         foundation=below.pop() if len(below) == 1 else None,
     )
+
+
+def _starts_fresh(job: Job, *, recording: bool) -> bool:
+    """Tell whether the first build is from nothing too: both must show the digest of the foundation."""
+    return recording and not image_layout.is_sound_layout(job.foundation)
+
+
+def _is_foundation_shared(job: Job, *, from_foundation: bool) -> bool:
+    """Tell whether the second build stands on the kept foundation, whose digest is the record's."""
+    committed = job.committed_foundation if from_foundation else None
+    return committed is not None and _read_sound_digest(job.foundation) == committed
 
 
 def _verify_adopted(job: Job) -> Verified:
@@ -169,11 +221,15 @@ def import_vllm(job: Job, image: str) -> None:
 
     A build reads vLLM's files and imports nothing, so a package that is missing or damaged would be seen at the start.
     """
-    evidence = job.record.foundation.get(proof.IMPORTED)
-    if not job.variant.serves or (evidence and evidence.inputs_sha256 == job.foundation_key):
+    if not _is_import_unshown(job):
         return
     log(f"{job.variant.id}: importing vLLM, once for this foundation")
     run_to_end(image, (vllm_interpreter(job.variant), "-c", "import vllm"), network_mode="none")
+
+
+def _is_import_unshown(job: Job) -> bool:
+    evidence = job.record.foundation.get(proof.IMPORTED)
+    return job.variant.serves and not (evidence and evidence.inputs_sha256 == job.foundation_key)
 
 
 def format_difference(difference: LayoutDifference | Mapping[str, str]) -> str:

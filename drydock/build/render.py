@@ -329,5 +329,5 @@ def excerpt_difference(actual: str, expected: str, at_most: int = EXCERPT) -> li
     lines = list(
         difflib.unified_diff(actual.splitlines(), expected.splitlines(), "committed", "generated", "", "", 1, "")
     )
-    rest = [f"… {len(lines) - at_most} more lines"] if len(lines) > at_most else []
-    return [*lines[:at_most], *rest]
+    omission = [f"… {len(lines) - at_most} more lines"] if len(lines) > at_most else []
+    return [*lines[:at_most], *omission]

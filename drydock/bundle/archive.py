@@ -12,7 +12,6 @@ import hashlib
 import io
 import json
 import re
-import shutil
 import tarfile
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
@@ -26,6 +25,7 @@ from drydock.core.files import (
     disk_full,
     hold_lock_file,
     make_folder,
+    measure_free_bytes,
     open_regular,
     parse_any_json,
     remove_temporary_files,
@@ -70,8 +70,7 @@ def write_archive(output: Path, index: bytes, blobs: Iterable[Blob], signature: 
 
 def check_free_space(folder: Path, size: int) -> None:
     """Raise DiskFullError if a folder's disk has less than the needed bytes free."""
-    existing = next(parent for parent in (folder, *folder.parents) if parent.exists())
-    free = shutil.disk_usage(existing).free
+    free = measure_free_bytes(folder)
     if free < size + SLACK:
         raise DiskFullError(
             f"{folder}: no space left on the disk: {size / 1e6:.0f} MB needed, {free / 1e6:.0f} MB free",

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import io
 import os
-import shutil
 import tarfile
 import tempfile
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -24,6 +23,7 @@ from drydock.config.matrix import read_matrix
 from drydock.core.console import log
 from drydock.core.differences import find_differences
 from drydock.core.errors import DrydockError, FetchError, InputError, suggest_nearest
+from drydock.core.files import measure_free_bytes
 from drydock.core.paths import cache_home
 from drydock.core.project import Project
 from drydock.core.tar import open_tar, unpack_tar
@@ -187,18 +187,12 @@ def select_locked_rows(
         for name, why in changed_rows.items():
             log(f"{name}: {why}")
         built, reasons = tuple(row for row in built if row.variant in changed_rows), {}
-    reasons |= dict(_list_too_large(built, _measure_free_bytes()))
+    reasons |= dict(_list_too_large(built, measure_free_bytes(cache_home())))
     variants_by_id = {variant.id: variant for variant in variants}
     return [variants_by_id[row.variant] for row in built if row.variant not in reasons], [
         Outcome(variant=name, platform=choose_platform(variants_by_id[name], None), state="left out", why=why)
         for name, why in sorted(reasons.items())
     ]
-
-
-def _measure_free_bytes() -> int:
-    """Return the bytes that are free for the cache, which may not exist yet."""
-    home = cache_home()
-    return shutil.disk_usage(next(folder for folder in (home, *home.parents) if folder.is_dir())).free
 
 
 def _list_too_large(built: Iterable[CiRow], free: int) -> Iterator[tuple[str, str]]:

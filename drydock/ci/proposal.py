@@ -84,7 +84,10 @@ def read_ci_server(form: str, env: Mapping[str, str] = os.environ) -> Server:
 
 
 def offer_request(project: Project, to: Server, request: LockRequest, message: str) -> str:
-    """Commit what changed, push it and open a request; return what was done, empty if nothing changed."""
+    """Commit what changed, push it and open a request; return what was done, empty if nothing changed.
+
+    `message` is Markdown, in which texts from upstream are quoted.
+    """
     if not _run_project_git(project, "status", "--porcelain", "--", *request.paths):
         return ""
     body = message[:MAX_BODY]
@@ -141,11 +144,11 @@ def pins_less(old: Lock, new: Lock) -> bool:
 
 def settle_stack_drift(drift: Drift) -> None:
     """Raise DriftError for drifted inputs that a stack pins: locking again does not change them."""
-    rest = [change for change in drift.drifted if not change.command.startswith("./inv lock")]
-    if rest:
+    unsettled_changes = [change for change in drift.drifted if not change.command.startswith("./inv lock")]
+    if unsettled_changes:
         raise DriftError(
-            *(f"{change.variant}: {change.name}: {change.detail}" for change in rest),
-            hint="; ".join(dict.fromkeys(change.command for change in rest)),
+            *(f"{change.variant}: {change.name}: {change.detail}" for change in unsettled_changes),
+            hint="; ".join(dict.fromkeys(change.command for change in unsettled_changes)),
         )
 
 

@@ -27,7 +27,7 @@ from drydock.cli.verb import Verb, make_collection
 from drydock.cli.verb_table import COMMANDS
 from drydock.config.renamed import current_option, current_value, current_verb
 from drydock.core.console import spell_commands, write_output
-from drydock.core.errors import DrydockError, InputError, suggest_nearest
+from drydock.core.errors import DrydockError, InputError, join_hints, suggest_nearest
 from drydock.core.paths import PROGRAM, PROJECT_OPTION, PROJECT_VARIABLE
 from drydock.core.process import check_current_folder, prepare_process
 from drydock.core.user_language import translate_lines, wrap_lines
@@ -403,7 +403,9 @@ def _find_option(context: ParserContext, name: str) -> Argument:
         alike = instead or suggest_nearest(name, options_by_flag)
         if context.name in BEFORE_DASHES and not get_close_matches(name, options_by_flag, 1, _MISSPELT):
             alike = "options of vLLM and of its image follow --"
-        raise InputError(message, hint=f"{alike}; ./inv {_format_task_name(context)} --help lists the options")
+        raise InputError(
+            message, hint=join_hints(alike, f"./inv {_format_task_name(context)} --help lists the options")
+        )
     argument: Argument = options_by_flag[name]
     return argument
 
@@ -414,15 +416,16 @@ def _check_verb_of_group(words: Sequence[str], verbs: Verbs) -> None:
         members = [name for name in verbs if name.startswith(f"{words[0]} ")]
         message = f"unknown task {' '.join(words[:2])!r}"
         raise InputError(
-            message, hint=f"{suggest_nearest(' '.join(words[:2]), members)}; ./inv {words[0]} lists its tasks"
+            message, hint=join_hints(suggest_nearest(" ".join(words[:2]), members), f"./inv {words[0]} lists its tasks")
         )
 
 
 def _find_task(word: str, verbs: Verbs) -> ParserContext:
     if word in verbs.contexts:
         return verbs.contexts[word]
-    where = OF_IMAGE.get(word) or OF_DOCKER.get(word) or suggest_nearest(word, [*verbs], "none is like it")
-    raise InputError(f"unknown task {word!r}", hint=f"{where}; ./inv lists the tasks")
+    names = [*verbs, *verbs.groups]
+    where = OF_IMAGE.get(word) or OF_DOCKER.get(word) or suggest_nearest(word, names, "none is like it")
+    raise InputError(f"unknown task {word!r}", hint=join_hints(where, "./inv lists the tasks"))
 
 
 def _without_dashes(context: ParserContext, word: str, words: Sequence[str]) -> InputError:

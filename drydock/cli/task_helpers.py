@@ -169,9 +169,9 @@ def choose_variants(target: str) -> Sequence[Variant]:
     return [find_variant(variants, target)] if target else variants
 
 
-def terminal_columns() -> int:
-    """Return the width of the terminal; 100 if standard output is not one."""
-    return shutil.get_terminal_size((100, 24)).columns if sys.stdout.isatty() else 100
+def terminal_columns(otherwise: int = 100) -> int:
+    """Return the width of the terminal; `otherwise` if standard output is not one."""
+    return shutil.get_terminal_size((otherwise, 24)).columns if sys.stdout.isatty() else otherwise
 
 
 def write_result(result: Any, text: str, *, json: bool) -> None:

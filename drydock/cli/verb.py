@@ -59,13 +59,18 @@ class Verb(Task[Any]):
 
 
 class _OptionArgument(Argument):
-    """invoke's argument, which refuses what is no number with the option's name. Raises InputError."""
+    """invoke's argument, which refuses a word that is not a number, with the option's name. Raises InputError.
+
+    A default of 0 stands for an option that is not given. To read a given 0 like that would drop a limit unseen.
+    """
 
     def set_value(self, value: Any, cast: bool = True) -> None:
         try:
             super().set_value(value, cast)
         except ValueError as error:
-            raise InputError(f"--{self.name} {value}: expected a whole number") from error
+            raise InputError(f"--{self.names[0]} {value}: expected a whole number") from error
+        if self.kind is int and self.default == 0 and self.value < 1:
+            raise InputError(f"--{self.names[0]} {value}: expected a whole number, at least 1")
 
 
 def _to_argument(field: Field) -> Argument:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from textwrap import indent
 from typing import Any, NamedTuple
 
 from drydock.compare.comparison import judge_words
@@ -251,7 +252,7 @@ def format_report(report: BumpReport) -> str:
     lines = [f"# {report.title}"]
     for title, section in sections.items():
         is_prose = not section or section[0].startswith("- ")
-        block = section if is_prose else ["```text", *section, "```"]
+        block = section if is_prose else [indent("\n".join(section), "    ")]  # upstream's texts, which may be Markdown
         lines += ["", f"## {title}", "", *(block or ["nothing"])]
     return as_lines(lines)
 

@@ -67,9 +67,9 @@ class Taken(NamedTuple):
 def judge_value(name: str, flag_text: str, value: str, old: Taken | None, new: Taken) -> Iterator[Judgment]:
     """Yield judgments of a value, of which the worst counts; none if it is taken and means the same."""
     if _EXPANDED.search(value):
-        yield Judgment(
-            "flag", flag_text, Verdict.UNKNOWN, "its value is a shell variable or a command, which is not known"
-        )
+        if not _takes_any_text(name, new):
+            because = "its value is a shell variable or a command, which is not known"
+            yield Judgment("flag", flag_text, Verdict.UNKNOWN, because)
         return
     expected = find_expected_value(name, value, new)
     if expected:
@@ -88,6 +88,12 @@ def judge_value(name: str, flag_text: str, value: str, old: Taken | None, new: T
         yield Judgment("flag", flag_text, Verdict.UNKNOWN, "names your own code: try it with the new version's classes")
         return
     yield from _judge_word("flag", flag_text, value, old.flag.words if old else (), new.flag.words)
+
+
+def _takes_any_text(name: str, side: Taken) -> bool:
+    """Return whether no value of a flag is refused: a model's name, a path, a key."""
+    is_judged = name in (*LISTED, *CODE) or side.flag.is_custom or side.flag.words
+    return not is_judged and not find_expected_value(name, "any text", side)
 
 
 def find_expected_value(name: str, value: str, side: Taken) -> str:

@@ -96,8 +96,8 @@ def list_plan_lines(plans: Sequence[ChangedPlan]) -> Iterator[str]:
     """Yield what changes in plans; hosts with the same changes stand together."""
     groups: dict[tuple[Any, ...], list[ChangedPlan]] = {}
     for plan in plans:
-        same = (tuple(change[:3] for change in plan.changes), plan.old_problem, plan.new_problem)
-        groups.setdefault(same, []).append(plan)
+        compared_fields = (tuple(change[:3] for change in plan.changes), plan.old_problem, plan.new_problem)
+        groups.setdefault(compared_fields, []).append(plan)
     for members in groups.values():
         hosts, (_, changes, old_problem, new_problem) = [plan.host for plan in members], members[0]
         yield f"  {', '.join(hosts)}"

@@ -12,7 +12,7 @@ from drydock.config.topology_finding_file import read_topology_findings
 from drydock.config.validation import validate_document
 from drydock.core.files import format_json
 from drydock.core.project import Project
-from drydock.model.checks import Failures, FindingElsewhere, Retired
+from drydock.model.checks import Failure, Failures, FindingElsewhere, Retired
 from drydock.model.record import dump_record
 
 
@@ -63,7 +63,7 @@ def _make_failures_text(
     image_failures = _merge_failures(project, common, dict(every_file).get(accelerator, _NO_FILES))
     others = {folder: _merge_failures(project, common, files) for folder, files in every_file if folder != accelerator}
     foreign = {
-        name: {**dump_record(failure), "accelerator": folder}
+        name: {**_dump_failure(failure), "accelerator": folder}
         for folder, failures in others.items()
         for name, failure in failures.failures.items()
         if name not in image_failures.failures
@@ -77,10 +77,23 @@ def _make_failures_text(
         }
         for language in sorted(languages)
     }
-    elsewhere = _describe_findings_elsewhere(project, host)
-    return format_json(
-        {**dump_record(image_failures), "foreign": foreign, "translations": translations, "findings": elsewhere}
-    )
+    texts = {
+        "failures": {name: _dump_failure(failure) for name, failure in image_failures.failures.items()},
+        "foreign": foreign,
+        "code_forms": {
+            table: list(forms)
+            for failures in (*others.values(), image_failures)
+            for table, forms in failures.code_forms.items()
+        },
+        "translations": translations,
+        "findings": _describe_findings_elsewhere(project, host),
+    }
+    return format_json(texts)
+
+
+def _dump_failure(failure: Failure) -> dict[str, Any]:
+    """Return a failure as plain data; few have codes."""
+    return {key: value for key, value in dump_record(failure).items() if key != "codes" or value}
 
 
 @lru_cache(maxsize=2)

@@ -115,7 +115,7 @@ def _format_record(kind: Any, value: Any) -> str:
 
     Empty for what is no record.
     """
-    keys = [name for name, field in _read_model_fields(kind).items() if field.is_required()]
+    keys = [field.alias or name for name, field in _read_model_fields(kind).items() if field.is_required()]
     if not keys:
         return ""
     first = json.dumps(value, ensure_ascii=False) if isinstance(value, str) else "…"

@@ -17,6 +17,7 @@ from pydantic import AfterValidator, Field
 from drydock.config.strict_yaml import read_yaml
 from drydock.config.validation import validate_document
 from drydock.core.errors import InputError
+from drydock.core.files import has_file
 from drydock.core.ownership import find_writer
 from drydock.core.paths import find_home_folder
 from drydock.model.record import Record
@@ -78,7 +79,7 @@ NONE = Mirrors()
 def read_mirrors(env: Mapping[str, str] = os.environ) -> Mirrors:
     """Return the machine's mirrors; none if there is no file. Raises InputError."""
     path = find_mirrors_file(env)
-    if not path.is_file():
+    if not has_file(path):
         if env.get(VARIABLE):
             raise InputError(f"DRYDOCK_MIRRORS={path}: no such file")
         return NONE

@@ -8,6 +8,7 @@ from pathlib import Path
 from drydock.config.strict_yaml import read_yaml
 from drydock.config.validation import validate_document
 from drydock.core.errors import InputError
+from drydock.core.files import has_file
 from drydock.core.paths import PROJECT_OPTION, PROJECT_VARIABLE, ROOT
 from drydock.core.project import LOWEST, Project
 from drydock.model.project_record import ProjectFile
@@ -45,7 +46,7 @@ def find_project(folder: Path, env: Mapping[str, str]) -> Project:
 def _has_project(folder: Path) -> bool:
     """Return whether a folder has a drydock.yaml. One that cannot be entered, such as another user's, has none."""
     try:
-        return (folder / PROJECT_FILE).is_file()
+        return has_file(folder / PROJECT_FILE)
     except PermissionError:
         return False
 
@@ -53,7 +54,7 @@ def _has_project(folder: Path) -> bool:
 def read_settings(project: Project) -> ProjectFile | None:
     """Return a project's drydock.yaml; None for drydock itself, which has none. Raises InputError."""
     path = project.root / PROJECT_FILE
-    return validate_document(ProjectFile, read_yaml(path, PROJECT_FILE)) if path.is_file() else None
+    return validate_document(ProjectFile, read_yaml(path, PROJECT_FILE)) if has_file(path) else None
 
 
 def make_layered_project(root: Path, lower: Sequence[Path]) -> Project:

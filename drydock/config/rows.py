@@ -15,6 +15,7 @@ from drydock.config.project_choice import PROJECT_FILE
 from drydock.config.project_layers import MORE, merge_layers, move_places
 from drydock.config.strict_yaml import KeyPath, Position, YamlDocument, read_yaml
 from drydock.config.validation import Problem, combine_problems
+from drydock.core.files import has_file
 from drydock.core.project import LOWEST, Project
 
 MATRIX = "matrix.yaml"
@@ -34,7 +35,7 @@ def read_rows(project: Project) -> YamlDocument:
     lower_rows: dict[str, YamlDocument] = {}
     for layer, root in project.named.items():
         path = root / MATRIX
-        if not path.is_file():
+        if not has_file(path):
             continue
         above = read_yaml(path, project.shown(path))
         if problems := [*_check_parents(lower_rows, above)]:
@@ -50,7 +51,7 @@ def read_rows(project: Project) -> YamlDocument:
 def own_rows(project: Project) -> set[str]:
     """Return the rows of a project's own matrix.yaml, and of those of others. Raises InputError."""
     paths = [root / MATRIX for name, root in project.named.items() if name != LOWEST]
-    return {name for path in paths if path.is_file() for name in list_rows(read_yaml(path, project.shown(path)))}
+    return {name for path in paths if has_file(path) for name in list_rows(read_yaml(path, project.shown(path)))}
 
 
 def list_rows(document: YamlDocument) -> dict[str, Any]:

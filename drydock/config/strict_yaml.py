@@ -15,12 +15,14 @@ from typing import Any, NamedTuple
 import yaml
 
 from drydock.core.errors import InputError
+from drydock.core.files import open_regular
 
 KeyPath = tuple[str | int, ...]
 
 MAX_BYTES = 8 << 20
 """A matrix of ten thousand variants is a quarter of this."""
 MAX_DEPTH = 32
+SYNTAX_HINT = "look at the indentation, the quotes and the colons of this line and the one above"
 
 
 class Position(NamedTuple):
@@ -65,13 +67,14 @@ def locate_problem(name: str, path: KeyPath, message: str) -> str:
 def read_yaml(path: Path, name: str) -> YamlDocument:
     """Read a file; errors refer to it as `name`. Raises InputError."""
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             data = file.read(MAX_BYTES + 1)
         return parse_yaml(data.decode("utf-8"), name)
     except OSError as error:
         raise InputError(f"{name}: cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:
-        raise InputError(f"{name}: byte {error.start} is not UTF-8", hint="save the file as UTF-8") from error
+        line = data.count(b"\n", 0, error.start) + 1
+        raise InputError(f"{name}: byte {error.start} is not UTF-8 (line {line})", hint="save it as UTF-8") from error
 
 
 @functools.lru_cache(maxsize=256)
@@ -114,14 +117,19 @@ def _parse_document(text: str, name: str, kind: type[_Reader]) -> YamlDocument:
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         where = f"{name}:{mark.line + 1}:{mark.column + 1}" if mark else name
-        hint = "indent with spaces, not tabs" if mark and text[mark.index : mark.index + 1] == "\t" else ""
+        hint = "" if type(error) is yaml.MarkedYAMLError else SYNTAX_HINT  # ours say themselves what to write
+        if mark and text[mark.index : mark.index + 1] == "\t":
+            hint = "indent with spaces, not tabs"
         raise InputError(f"{where}: {error.problem or error.context}", hint=hint) from error
     except yaml.reader.ReaderError as error:
-        raise InputError(f"{name}: {error.reason} (position {error.position})") from error
+        line = text.encode("utf-8", "replace").count(b"\n", 0, error.position) + 1  # libyaml counts bytes
+        raise InputError(f"{name}: {error.reason} (line {line})", hint="remove the character") from error
     except (ValueError, OverflowError) as error:  # half of a surrogate pair, or a directive's number out of range
         raise InputError(f"{name}: {error}") from error
     if reader.problems:
-        raise InputError(*reader.problems, hint='quote every value that is text, above all versions: python: "3.10"')
+        is_read_otherwise = any("YAML reads" in problem for problem in reader.problems)
+        hint = 'quote every value that is text, above all versions: python: "3.10"' if is_read_otherwise else ""
+        raise InputError(*reader.problems, hint=hint)
     return YamlDocument(name, data, reader.places)
 
 
@@ -224,7 +232,9 @@ class _Reader:
         if event.anchor or event.tag:
             raise _make_refusal(event)
         key: str = event.value
-        if event.implicit[0] and _read_plain_scalar(key) != (key, ""):
+        if key == "<<" and event.implicit[0]:
+            self._complain(path, event, "keys of another table cannot be merged by <<; write them out")
+        elif event.implicit[0] and _read_plain_scalar(key) != (key, ""):
             self._complain(path, event, f'key {key!r} is not text to YAML; quote it: "{key}"')
         elif key in first:
             self._complain(path, event, f"duplicate key {key!r}, first on line {first[key]}")

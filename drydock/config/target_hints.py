@@ -30,8 +30,8 @@ def hint_target(target: str, targets: Sequence[str]) -> str:
     if "." in target or "vllm" in target:  # an id: its versions may be misspelt
         return suggest_nearest(target, [name for name in targets if _parts(name)[0] == letters], _LISTED)
     if numbers:
-        same = [name for name in targets if "." not in name and _parts(name) == (letters, numbers)]
-        return f"did you mean {same[0]!r}?" if same else _LISTED
+        reordered_names = [name for name in targets if "." not in name and _parts(name) == (letters, numbers)]
+        return f"did you mean {reordered_names[0]!r}?" if reordered_names else _LISTED
     words = [name for name in targets if name[:1] == target[:1] and not _parts(name)[1]]
     close = get_close_matches(target, words, 1, _MISSPELT)
     return f"did you mean {close[0]!r}?" if close else _LISTED

@@ -8,7 +8,8 @@ WORTH_COUNTING = 1_000_000
 
 def format_duration(seconds: float) -> str:
     """Return a time as text: 5.2 s, 2 min 05 s."""
-    return f"{seconds // 60:.0f} min {seconds % 60:02.0f} s" if seconds >= 60 else f"{seconds:.1f} s"  # noqa: PLR2004
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes} min {rest:02} s" if minutes else f"{seconds:.1f} s"
 
 
 def byte_count(size: int, total: int | None) -> str:

@@ -10,15 +10,18 @@ import functools
 import io
 import os
 import re
+import shlex
 import sys
 import threading
 import time
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
+from drydock import INSTALLED
 from drydock.core.amounts import byte_count, format_duration
 from drydock.core.errors import FULL, DiskFullError, DrydockError, InputError
-from drydock.core.paths import PROGRAM
+from drydock.core.paths import PROGRAM, ROOT
 from drydock.core.user_language import translate_lines
 from entrypoints.core.redact import redact_text
 from entrypoints.core.text import format_one_line
@@ -99,13 +102,24 @@ def log(text: str) -> None:
             return
     _written[0] = time.monotonic()
     with contextlib.suppress(OSError):  # a full disk behind 2>FILE ends no build
-        sys.stderr.write(f"{_colour_prefixes(printable(redact_text(translate_lines(spell_commands(text)))))}\n")
+        translated = name_program(translate_lines(spell_commands(text)))
+        sys.stderr.write(f"{_colour_prefixes(printable(redact_text(translated)))}\n")
         sys.stderr.flush()
 
 
 def spell_commands(text: str) -> str:
     """Return a text for people with commands as one types them: texts say ./inv, an installed drydock is `drydock`."""
     return re.sub(r"\./inv(?=[ `.,;:]|$)", PROGRAM, text, flags=re.MULTILINE)
+
+
+def name_program(text: str) -> str:
+    """Return a text for people in this folder: outside of the checkout inv has another path than ./inv."""
+    if INSTALLED or "./inv" not in text:
+        return text
+    with contextlib.suppress(OSError):  # the current folder was deleted
+        if not Path.cwd().samefile(ROOT):
+            return re.sub(r"(?<![A-Za-z0-9_/.-])\./inv(?![\w-])", lambda _: shlex.quote(f"{ROOT}/inv"), text)
+    return text
 
 
 def log_detail(text: str) -> None:

@@ -247,10 +247,19 @@ def _is_noexec(path: str) -> bool:
         return False
 
 
+def join_hints(first: str, second: str) -> str:
+    """Return two hints as one line."""
+    return f"{first}{' ' if first.endswith('?') else '; '}{second}"
+
+
 def suggest_nearest(word: str, known_words: Iterable[str], otherwise: str = "") -> str:
-    """Return "did you mean 'x'?" for the closest known word; else `otherwise`, or the list of known words."""
+    """Return "did you mean 'x'?" for the closest known word; else `otherwise`, or the list of known words.
+
+    A word of the same letters is closer than all others: --modle is --model, not --modules.
+    """
     names = sorted(known_words)
-    matches = difflib.get_close_matches(word, names, n=1, cutoff=0.5)
+    same_letters = [name for name in names if sorted(name) == sorted(word)]
+    matches = same_letters or difflib.get_close_matches(word, names, n=1, cutoff=0.5)
     if matches:
         return f"did you mean {matches[0]!r}?"
     if otherwise:

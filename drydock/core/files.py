@@ -93,12 +93,15 @@ def _check_escapes(value: Any) -> None:
 
 def parse_json_object(data: str | bytes, what: str, error: type[DrydockError] = InputError) -> dict[str, Any]:
     """Parse a JSON object that anyone may have written; raise `error`, which names `what`, for anything else."""
+    if not data.strip():
+        raise error(f"{what}: expected a JSON object, found nothing")
     try:
         value = parse_any_json(data)
     except ValueError as problem:
         raise error(f"{what}: invalid JSON: {problem}") from problem
     if not isinstance(value, dict):
-        raise error(f"{what}: expected a JSON object, found {type(value).__name__}")
+        type_name = "null" if value is None else type(value).__name__
+        raise error(f"{what}: expected a JSON object, found {type_name}")
     return value
 
 
@@ -125,6 +128,11 @@ def _is_deeper(value: Any, most: int) -> bool:
         if not level:
             return False
     return True
+
+
+def measure_free_bytes(path: Path) -> int:
+    """Return the bytes that are free on the disk of a path, which may not exist yet."""
+    return shutil.disk_usage(next(place for place in (path, *path.parents) if place.exists())).free
 
 
 def parse_byte_count(text: str) -> int | None:
@@ -160,6 +168,16 @@ def read_bounded(path: Path, limit: int) -> bytes:
     if len(data) > limit:
         raise OSError(errno.EFBIG, f"larger than {limit >> 20} MiB", str(path))
     return data
+
+
+def has_file(path: Path) -> bool:
+    """Tell whether a file is there. Raises InputError for a folder, a pipe or a link to nothing, not meant as such."""
+    if path.is_file():
+        return True
+    if os.path.lexists(path):
+        kind = "a folder" if path.is_dir() else "a link to nothing" if path.is_symlink() else "a pipe or a device"
+        raise InputError(f"{path}: found {kind}, expected a file", hint="remove or rename it")
+    return False
 
 
 def make_folder(path: Path) -> None:

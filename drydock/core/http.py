@@ -200,6 +200,7 @@ REASONS: tuple[tuple[type[BaseException] | tuple[type[BaseException], ...], str]
     (ssl.SSLCertVerificationError, "this machine does not trust the server's certificate"),
     (ssl.SSLError, "the server does not speak TLS as expected"),
     (ConnectionRefusedError, "the connection was refused"),
+    (urllib3.exceptions.DecodeError, "the answer is not compressed as its Content-Encoding says"),
     ((TimeoutError, urllib3.exceptions.TimeoutError, requests.Timeout), "no answer in time"),
     ((ConnectionError, urllib3.exceptions.ProtocolError), "the connection broke before the answer was complete"),
 )

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from drydock import INSTALLED
 from drydock.core.errors import InputError
-from drydock.core.files import hold_lock_file, write_together
+from drydock.core.files import has_file, hold_lock_file, write_together
 from drydock.core.ownership import find_writer, find_writers
 from drydock.core.paths import ROOT, cache_home
 
@@ -78,7 +78,7 @@ class Project:
 
     def list_layer_files(self, name: str) -> list[Path]:
         """Return the files of this name in all layers, the lowest first."""
-        return [layer / name for layer in reversed(self.layers) if (layer / name).is_file()]
+        return [layer / name for layer in reversed(self.layers) if has_file(layer / name)]
 
     def glob(self, pattern: str) -> Iterator[Path]:
         """Yield the files that match in any layer, by name; of one name only that of the highest layer."""

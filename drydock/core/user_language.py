@@ -28,6 +28,8 @@ _KIND = re.compile(r"(\s*)((?:error|warning|hint|auto|note):)? ?(.*)", re.DOTALL
 """What stands before a text: spaces, and the kind of the message."""
 _OPTION = re.compile(r"(--?[a-z][\w-]*(?: [^:\s]\S*)?): (.*)", re.DOTALL)
 """An option, and a text about it."""
+_KNOWN = "known: "
+"""Before the names that could be written, at the end of a text."""
 _ENGLISH = re.compile("(?<![A-Za-z-])[a-z]{2,} [a-z]{2,}")
 """Two words that no translation has."""
 
@@ -87,12 +89,23 @@ def _translate_line(spoken: _Spoken, line: str) -> str:
 
 
 def _translate_text(spoken: _Spoken, text: str) -> str:
-    translations = [translate_text(words, text) for words in spoken]
-    whole = next((item for item in translations if item != text and not _ENGLISH.search(item)), "")
-    if whole:
-        return whole
-    option = _OPTION.fullmatch(text)
-    return f"{option[1]}：{_translate_text(spoken, option[2])}" if option else translations[1]
+    start, separator, names = text.rpartition(_KNOWN)
+    if separator and start[-2:] in ("", "; "):  # names of keys and options, some of which are words too
+        translated_start = f"{_translate_phrase(spoken, start[:-2])}；" if start else ""
+        return f"{translated_start}{spoken.own['known:']}{names}"
+    return _translate_phrase(spoken, text)
+
+
+def _translate_phrase(spoken: _Spoken, text: str) -> str:
+    """Return a text translated, or what follows the options before it. A loop: others choose how many there are."""
+    options = ""
+    while True:
+        translations = [translate_text(words, text) for words in spoken]
+        whole = next((item for item in translations if item != text and not _ENGLISH.search(item)), "")
+        option = _OPTION.fullmatch(text)
+        if whole or not option:
+            return f"{options}{whole or translations[1]}"
+        options, text = f"{options}{option[1]}：", option[2]
 
 
 def wrap_lines(text: str, columns: int, first: str = "", rest: str = "") -> str:

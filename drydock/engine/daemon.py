@@ -34,7 +34,13 @@ DAEMON_CONFIG = Path("/etc/docker/daemon.json")
 SOCKET_REFUSED = "permission denied while trying to connect"
 """What docker prints for a user who may not use the engine's socket (docker/cli 20.10 to 29)."""
 SNAPSHOTTER = {"features": {"containerd-snapshotter": True}}
-KEEP_LAYERS = {"all": True, "minFreeSpace": "10GB", "maxUsedSpace": "1000TB"}
+KEEP_LAYERS = {
+    "all": True,
+    "minFreeSpace": "10GB",
+    "maxUsedSpace": "1000TB",
+    "keepStorage": "1000TB",  # maxUsedSpace of Docker 27 and older, which do not start without it
+    "reservedSpace": "0",  # if it is missing, newer ones take keepStorage for it
+}
 SETTINGS = {**SNAPSHOTTER, "builder": {"gc": {"enabled": True, "policy": [KEEP_LAYERS]}}}
 """Settings of an engine that drydock sets up. By default BuildKit keeps a fifth of the disk free; on a fuller disk it
 drops, after each build, the layers that the next one needs (https://docs.docker.com/build/cache/garbage-collection/)."""
@@ -101,7 +107,7 @@ def find_engine() -> Engine | None:
     if not info:
         refuse_podman()
         return None
-    buildx = _buildx_version()
+    buildx = read_buildx_version()
     problems = find_shortcomings(info["ServerVersion"], info.get("DriverStatus") or (), buildx)
     if problems:
         refuse_podman()
@@ -180,7 +186,11 @@ def list_engine_limits(info: Mapping[str, Any], address: str) -> list[str]:
 def make_unreachable_error(reason: object) -> EngineError:
     """Return the error for an engine that cannot be reached; `reason` is what docker or docker-py says."""
     if "permission denied" not in str(reason).lower():
-        return EngineError(f"cannot connect to the Docker engine: {reason}", hint="run `./inv engine`")
+        if named := name_engine():
+            return _make_silent_error(named)
+        is_absent = "FileNotFoundError" in str(reason)
+        problem = "no Docker engine is running" if is_absent else f"cannot connect to the Docker engine: {reason}"
+        return EngineError(problem, hint=debian.explain_engine_setup(is_installed=bool(find_dockerd())))
     name = user_name(os.geteuid())
     return EngineError(
         f"the Docker engine refuses the user {name}: permission denied",
@@ -198,8 +208,8 @@ def ensure_engine(*, install: bool = True) -> Engine:
         engine = find_engine()
         if engine:
             return engine
-        _refuse_named_engine()
-        if not find_dockerd() or not shutil.which("docker") or not _buildx_version():
+        refuse_named_engine()
+        if not find_dockerd() or not shutil.which("docker") or not read_buildx_version():
             if not install:
                 raise EngineError("no Docker engine is installed", hint=debian.explain_engine_setup())
             _install_engine()
@@ -212,7 +222,7 @@ def describe_steps(*, stop: bool = False) -> dict[str, bool]:
         pid_file = _state_folder() / "dockerd.pid"
         return {"would_stop": pid_file.is_file() and _is_dockerd(int(pid_file.read_text()))}
     is_running = find_engine() is not None
-    is_installed = bool(find_dockerd() and shutil.which("docker") and _buildx_version())
+    is_installed = bool(find_dockerd() and shutil.which("docker") and read_buildx_version())
     return {"would_install": not (is_running or is_installed), "would_start": not is_running}
 
 
@@ -281,13 +291,17 @@ def wait_for(condition: Callable[[], object], seconds: float) -> bool:
     return bool(condition())
 
 
-def _refuse_named_engine() -> None:
+def refuse_named_engine() -> None:
     """Raise EngineError if the user has named an engine: drydock then does not start another one."""
     if name := name_engine():
-        raise EngineError(
-            f"no Docker engine answers at {name}",
-            hint="start it, or use the default one: unset DOCKER_HOST DOCKER_CONTEXT; docker context use default",
-        )
+        raise _make_silent_error(name)
+
+
+def _make_silent_error(name: str) -> EngineError:
+    return EngineError(
+        f"no Docker engine answers at {name}",
+        hint="start it, or use the default one: unset DOCKER_HOST DOCKER_CONTEXT; docker context use default",
+    )
 
 
 def _install_engine() -> None:
@@ -334,9 +348,11 @@ def _is_engine_answering() -> bool:
     return subprocess.run(["docker", "version"], capture_output=True, check=False).returncode == 0
 
 
-def _buildx_version() -> str:
-    result = subprocess.run(["docker", "buildx", "version"], capture_output=True, text=True, check=False)
-    return ".".join(map(str, parse_version(result.stdout))) if result.returncode == 0 else ""
+def read_buildx_version() -> str:
+    """Return the version of buildx; empty if there is none."""
+    pipes: dict[str, Any] = {"stdin": subprocess.DEVNULL, "capture_output": True, "text": True}
+    result = subprocess.run(["docker", "buildx", "version"], **pipes, check=False)
+    return _format_version(parse_version(result.stdout)) if result.returncode == 0 else ""
 
 
 def _is_dockerd(pid: int) -> bool:

@@ -5,6 +5,7 @@ They come from the host's mirrors, if necessary from Debian testing.
 
 from __future__ import annotations
 
+import grp
 import os
 import platform
 import re
@@ -22,6 +23,8 @@ from drydock.core.paths import ROOT
 
 TESTING_SOURCE = Path("/etc/apt/sources.list.d/drydock-testing.sources")
 TESTING_PIN = Path("/etc/apt/preferences.d/drydock-testing")
+SYSTEMD = Path("/run/systemd/system")
+"""Is there only where systemd is the init system (sd_booted(3))."""
 IMAGE_STORE = '{"features": {"containerd-snapshotter": true}} in /etc/docker/daemon.json'
 KEYRING = "/usr/share/keyrings/debian-archive-keyring.gpg"
 
@@ -37,14 +40,22 @@ def explain_engine_setup(environment: Path = ROOT / ".venv", *, is_installed: bo
     if uid == 0 and (is_installed or is_debian()):
         return "run `./inv engine`"
     steps = [f"install {_name_engine_packages()}", f"enable its containerd image store ({IMAGE_STORE})"]
-    if is_installed:
+    if is_installed and SYSTEMD.is_dir():
         steps = ["`systemctl start docker`"]
-    elif is_debian():
+    elif is_installed or is_debian():
         steps = [f"`{_name_root_command(environment)} engine`"]
     if uid == 0:
         return f"{', '.join(steps)}, and restart it"
-    join = f"`usermod --append --groups docker {user_name(uid)}`"
-    return f"as root: {', '.join(steps)}, then {join}; log in again. Or set DOCKER_HOST to an engine that you may use"
+    join = f", then `usermod --append --groups docker {user_name(uid)}`; log in again" if not _is_member() else ""
+    return f"as root: {', '.join(steps)}{join}. Or set DOCKER_HOST to an engine that you may use"
+
+
+def _is_member() -> bool:
+    """Tell whether this process may use an engine's socket by its group."""
+    try:
+        return grp.getgrnam("docker").gr_gid in os.getgroups()
+    except KeyError:
+        return False
 
 
 def _name_root_command(environment: Path) -> str:

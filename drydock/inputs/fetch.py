@@ -13,6 +13,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
+from typing import NamedTuple
 
 from drydock.config import mirrors
 from drydock.core.errors import FetchError, UnresolvedError
@@ -59,30 +60,54 @@ def fetch_inputs(  # noqa: PLR0913 - most have defaults
     uses no network, and raises a FetchError that lists what the store lacks.
     """
     pins, store = lock.platforms[platform], default_store(env)
-    _refuse_unresolved(variant, pins, without)
+    refuse_unresolved(variant, pins, without)
     target = find_image_environment(variant.python, platform, variant.base)
-    sdists = [source.sdist for source in pins.sources if source.sdist and source.name not in without]
-    programs = pins.tools if with_programs else ()
-    wheels = (*(_all_wheels(pins) if "wheels" not in without else ()), *programs)
-    debs = _needed_debs(pins, platform, lock.source_date_epoch, store) if "base" not in without else ()
+    needed = select_needed_inputs(lock, platform, store, without=without, with_programs=with_programs)
     if offline:
-        code = [source for source in pins.sources if source.name not in without and not source.sdist]
-        missing = (*_find_missing_files((*wheels, *sdists, *debs), store), *_missing_code(code, store))
-        _refuse_missing(missing, f"`./inv fetch --target {variant.id}`")
-        if debs:  # the root file system is made in a container
+        _refuse_missing(list_missing_inputs(needed, store), f"`./inv fetch --target {variant.id}`")
+        if needed.debs:  # the root file system is made in a container
             daemon.ensure_engine(install=False)
     if isinstance(pins.base, LockedDebianBase):
-        fetch_packages(debs, pins.base.snapshot, store, env)
-    fetch_wheels(wheels, target, store, env, variant.indexes)
+        fetch_packages(needed.debs, pins.base.snapshot, store, env)
+    fetch_wheels(needed.wheels, target, store, env, variant.indexes)
     layers = {**pins.layers, "build": pins.build} if pins.build else pins.layers
     makers: dict[str, Callable[[], Path | str]] = {
         "base": lambda: _make_base_context(pins, platform, lock.source_date_epoch, store, env),
         "wheels": lambda: wheel_folder(layers, store, variant.trims),
-        "tools": lambda: tool_folder(programs, project, store),
+        "tools": lambda: tool_folder(pins.tools if with_programs else (), project, store),
         **{source.name: partial(sources.make_source_folder, source, target, store, env) for source in pins.sources},
         **{item.name: partial(_make_supplied_context, item, pins, store, env) for item in variant.supplied},
     }
     return {name: str(make()) for name, make in makers.items() if name not in without}
+
+
+class NeededInputs(NamedTuple):
+    """What a build reads from the store, of what a lock pins."""
+
+    wheels: tuple[LockedWheel, ...]
+    """Also the programs of the build."""
+    debs: tuple[LockedDeb, ...]
+    """From which the base is made; none if it is made."""
+    sources: tuple[LockedSource, ...]
+
+
+def select_needed_inputs(
+    lock: Lock, platform: str, store: Store, *, without: Collection[str] = (), with_programs: bool = True
+) -> NeededInputs:
+    """Return what a build reads, except for the contexts `without`."""
+    pins = lock.platforms[platform]
+    return NeededInputs(
+        (*(_all_wheels(pins) if "wheels" not in without else ()), *(pins.tools if with_programs else ())),
+        _needed_debs(pins, platform, lock.source_date_epoch, store) if "base" not in without else (),
+        tuple(source for source in pins.sources if source.name not in without),
+    )
+
+
+def list_missing_inputs(needed: NeededInputs, store: Store) -> tuple[tuple[str, int], ...]:
+    """Return name and size of what the store lacks; the size of code in git repositories is not known: 0."""
+    sdists = [source.sdist for source in needed.sources if source.sdist]
+    code = [source for source in needed.sources if not source.sdist]
+    return (*_find_missing_files((*needed.wheels, *sdists, *needed.debs), store), *_missing_code(code, store))
 
 
 def _all_wheels(pins: LockedPlatform) -> tuple[LockedWheel, ...]:
@@ -93,7 +118,7 @@ def _make_supplied_context(item: Supplied, pins: LockedPlatform, store: Store, e
     return supplied.make_context_folder(item, pins.supplied.get(item.name, ()), store, env)
 
 
-def _refuse_unresolved(variant: Variant, pins: LockedPlatform, without: Collection[str]) -> None:
+def refuse_unresolved(variant: Variant, pins: LockedPlatform, without: Collection[str]) -> None:
     """Raise UnresolvedError if the lock has no pin for a context."""
     missing = {name: reason for name, reason in pins.unresolved.items() if name not in without}
     if missing:

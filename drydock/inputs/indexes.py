@@ -14,6 +14,7 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from functools import partial
+from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import unquote, urlsplit
 
@@ -44,6 +45,10 @@ class Indexes(NamedTuple):
     """Provider of passwords: auto, disabled, import or subprocess."""
     constraints: tuple[str, ...] = ()
     """Files of pip's constraints, which drydock does not use."""
+
+    def list_link_folders(self) -> list[Path]:
+        """Return find-links as folders. One that is an address of a server is no folder that exists."""
+        return [Path(link.removeprefix("file://")) for link in self.find_links]
 
 
 _PIP = ("-P", "-m", "pip")

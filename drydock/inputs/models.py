@@ -24,6 +24,7 @@ from drydock.core.files import (
     file_sha256,
     format_json,
     hold_lock_file,
+    measure_free_bytes,
     parse_json_object,
     read_bounded,
 )
@@ -197,8 +198,7 @@ def _fetch_small(file: HubFile, store: Store, reached: Access) -> str:
 
 def _check_room(output: Path, size: int) -> None:
     """Raise DiskFullError if the disk has too little space."""
-    existing = next(parent for parent in (output, *output.parents) if parent.exists())
-    free = shutil.disk_usage(existing).free
+    free = measure_free_bytes(output)
     if free < size + _SLACK:
         raise DiskFullError(
             f"{output}: no space left on the disk: {size / 1e9:.2f} GB needed, {free / 1e9:.2f} GB free",

@@ -12,7 +12,6 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from pathlib import Path
 
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
@@ -206,7 +205,7 @@ def _describe_hidden_indexes(wheels: Sequence[Candidate], indexes: Indexes, serv
             if len(holders) > 1:
                 yield (
                     f"warning: {wheel.name} {wheel.version} is from {holders[0]}, the first index with that name; "
-                    f"{' and '.join(holders[1:])} has it too, and was not asked"
+                    f"with that name too, but not asked: {' and '.join(holders[1:])}"
                 )
 
 
@@ -463,9 +462,11 @@ def _read_all_contents(
     """
     with ThreadPoolExecutor(WORKERS) as pool:
         contents = list(pool.map(partial(_read_contents, store, server_access), candidates, (pin.size for pin in pins)))
-    whole = [wheel for wheel, content in zip(candidates, contents, strict=True) if content is None]
-    download_files(store, [Wanted(wheel.filename, wheel.sha256, None, (wheel.url,)) for wheel in whole], server_access)
-    fetched = (read_local_wheel(store.path(wheel.sha256), wheel.filename) for wheel in whole)
+    unranged_wheels = [wheel for wheel, content in zip(candidates, contents, strict=True) if content is None]
+    download_files(
+        store, [Wanted(wheel.filename, wheel.sha256, None, (wheel.url,)) for wheel in unranged_wheels], server_access
+    )
+    fetched = (read_local_wheel(store.path(wheel.sha256), wheel.filename) for wheel in unranged_wheels)
     return (*(content for content in contents if content), *fetched)
 
 
@@ -529,8 +530,7 @@ def _may_have(indexes: Indexes, server_access: Access, wheel: LockedWheel) -> bo
     """Tell whether an index has a page of a wheel's package, or a folder the wheel; true if that cannot be asked."""
     places = () if indexes.no_index else (indexes.main or pips_default(), *indexes.extra)
     return any(_has_page(page_of(url, wheel.name), server_access) for url in places) or any(
-        not folder.is_dir() or (folder / wheel.filename).is_file()
-        for folder in (Path(link.removeprefix("file://")) for link in indexes.find_links)
+        not folder.is_dir() or (folder / wheel.filename).is_file() for folder in indexes.list_link_folders()
     )
 
 

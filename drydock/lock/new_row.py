@@ -107,11 +107,11 @@ def add_rows(text: str, document: YamlDocument, new_ids: Mapping[str, str], stac
     `stacks` is old → new stack. A row without a version in its id takes the new stack itself. Raises InputError.
     """
     lines, rows = text.splitlines(keepends=True), list_rows(document)
-    taken = [row for row in new_ids.values() if row in rows]
-    if taken:
+    existing_rows = [row for row in new_ids.values() if row in rows]
+    if existing_rows:
         raise InputError(
-            *(document.problem(("variants", row), "is there already") for row in taken),
-            hint=f"`./inv bump --target {taken[0]}` locks it again",
+            *(document.problem(("variants", row), "is there already") for row in existing_rows),
+            hint=f"`./inv bump --target {existing_rows[0]}` locks it again",
         )
     changed = [name for name, row in rows.items() if name in new_ids or row.get("stack") in stacks]
     for name in reversed(changed):  # from the end, so that the places of the others stay

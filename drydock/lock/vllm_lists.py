@@ -29,7 +29,8 @@ from drydock.core.project import Project
 from drydock.inputs.store import Store, default_store
 from drydock.lock import base_lists
 from drydock.lock.lockfile import path_of_lock, read_previous
-from drydock.lock.vllm_details import VllmDetails, read_details
+from drydock.lock.vllm_details import VllmDetails
+from drydock.lock.vllm_details_reader import read_details
 from drydock.model.locked import Lock, LockedPlatform, LockedWheel
 from drydock.model.record import Record, dump_record
 from drydock.model.variant import Variant

@@ -210,6 +210,8 @@ class Failure(Record):
     symptom: Line = Field(description="Required: the line as it is printed.")
     patterns: tuple[Pattern, ...] = ()
     """Texts that a line with this symptom contains; * stands for any text."""
+    codes: Mapping[FailureName, tuple[int, ...]] = {}
+    """Numbers of a vendor's table that mean it, by the table, whose forms the file has."""
     exits: tuple[Annotated[int, Field(ge=0, le=255)], ...] = ()
     """Exit codes that mean it."""
     kind: Literal["cause", "consequence", "note"] = "cause"
@@ -239,7 +241,21 @@ class Failures(Record):
 
     failures: Mapping[FailureName, Failure] = {}
     """By name."""
+    code_forms: Mapping[FailureName, tuple[Pattern, ...]] = {}
+    """Texts after which lines print a number of a vendor's table, by the table; * stands for any text."""
     translations: Translations = {}
+
+    @model_validator(mode="after")
+    def _has_forms_and_one_owner_of_each_code(self) -> Failures:
+        owners: dict[tuple[str, int], str] = {}
+        for name, failure in self.failures.items():
+            for table, codes in failure.codes.items():
+                if table not in self.code_forms:
+                    raise ValueError(f"failures.{name}.codes.{table}: code_forms does not say how lines print it")
+                for code in codes:
+                    if owners.setdefault((table, code), name) != name:
+                        raise ValueError(f"failures.{name}.codes.{table}: {owners[table, code]} has {code} too")
+        return self
 
 
 class Retired(Record):

@@ -28,6 +28,13 @@ class DryRunInCopyOption(DryRunOption):
     WRITES_PROJECT = True
 
 
+class PreviewOption(DryRunOption):
+    """Whether something is built."""
+
+    dry_run: bool = False
+    """build, download and pin nothing: say what would be, and how much disk it takes"""
+
+
 class AlwaysJsonOption(VerbOptions):
     """The result is always JSON."""
 
@@ -193,8 +200,6 @@ class StatementOptions(VerbOptions):
         """Raise InputError for a host that nothing is compared with, or an age that cannot be."""
         if self.root and not self.statement:
             raise InputError("--root: requires --statement, which is compared with the host")
-        if self.max_age < 0:
-            raise InputError(f"--max-age {self.max_age}: expected a number of days, 1 or more")
 
 
 class PlannedOptions(VerbOptions):

@@ -146,8 +146,8 @@ def is_intact_layout(folder: Path) -> bool:
     An index of several platforms may name images that the layout lacks, but not all of them.
     """
     try:
-        whole = (folder / "oci-layout").is_file() and _leads_to_blobs(folder, read_digest(folder))
-        return whole and all(file_sha256(path) == path.name for path in (folder / "blobs" / "sha256").iterdir())
+        is_complete = (folder / "oci-layout").is_file() and _leads_to_blobs(folder, read_digest(folder))
+        return is_complete and all(file_sha256(path) == path.name for path in (folder / "blobs" / "sha256").iterdir())
     except (OSError, ValueError, LookupError, TypeError, AttributeError):
         return False
 

@@ -11,8 +11,8 @@ from drydock.config.failures import read_failures
 from drydock.core.project import Project
 from drydock.model.checks import Failure
 from drydock.model.variant import Variant
+from drydock.pages.findings_page import owners_of
 from drydock.pages.markdown import make_table
-from drydock.pages.reference_pages import owners_of
 
 NAME = "failures.md"
 
@@ -110,16 +110,16 @@ def _find_place(failure: Failure) -> tuple[bool, int]:
 def _list_cells(
     failure: Failure, labels: _Labels, words: Mapping[str, str], owners: Mapping[str, str]
 ) -> tuple[str, ...]:
-    up = "../" if labels.folder else ""
-    finding = f"[{failure.check}]({up}{_link_finding(str(failure.check), owners)}){'（英文）' if labels.folder else ''}"
+    finding = _link_finding(str(failure.check), owners, is_chinese=bool(labels.folder))
     prose = (_escape_prose(words.get(text, text)) for text in (failure.cause, failure.remedy))
     return _format_code(failure.symptom), *prose, finding
 
 
-def _link_finding(number: str, owners: Mapping[str, str]) -> str:
-    prefix = number.partition("-")[0]
-    owner = owners.get(prefix)
-    return f"reference/{owner or 'findings'}.md#{number.lower()}"
+def _link_finding(number: str, owners: Mapping[str, str], *, is_chinese: bool) -> str:
+    """Return a link to a finding; the findings of one accelerator are on an English page."""
+    owner = owners.get(number.partition("-")[0])
+    page = f"reference/{owner or 'findings'}.md#{number.lower()}"
+    return f"[{number}](../{page})（英文）" if is_chinese and owner else f"[{number}]({page})"
 
 
 def _format_code(text: str) -> str:

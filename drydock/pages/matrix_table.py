@@ -174,7 +174,7 @@ def current_lock(project: Project, variant: Variant) -> Lock | None:
     return lock
 
 
-WIDEST = 100
+WIDEST = 104
 """Columns of a table; names are folded, not cut off, on a narrower terminal."""
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,24 +11,17 @@ from packaging.version import Version
 from drydock.core.project import Project
 from drydock.lock import code_lists
 from drydock.lock.vllm_lists import list_every
-from drydock.model.checks import Check, Condition, KnownFinding, Retired
+from drydock.model.checks import Retired
 from drydock.model.variant import Variant
 from drydock.pages import files_page, matrix_table, topology_tables, variables_page
-from drydock.pages.markdown import each_once, format_accelerators, format_stacks, make_anchor, make_table
+from drydock.pages.findings_page import format_finding_items, list_finding_rows, owners_of, render_findings_page
+from drydock.pages.markdown import each_once, format_stacks, make_table
 from drydock.run.option_reasons import list_record_options
 from entrypoints.checks import code_for_cards
 from entrypoints.model.parsers import REASONING, TOOLS, Rule
 
 FOLDER = Path("docs", "reference")
 NOTHING = "no further options"
-SIGNS = {
-    "eq": "=", "ne": "≠", "in": "one of", "not_in": "none of", "gte": "≥", "lte": "≤", "contains": "has",
-    "absent": "absent", "present": "present", "version_gte": "≥", "version_lt": "<",
-}  # fmt: skip
-SCRIPTED = "(`--fix-script`)"
-LONG = 60
-"""Characters of a fix above which a second finding refers to the first one with it."""
-
 _Row = tuple[str, ...]
 
 
@@ -38,7 +31,8 @@ def render_reference_pages(
     """Return each page with its text. `rows` are those of `matrix`."""
     names = sorted({variant.accelerator for variant in variants})
     owners = owners_of(variants)
-    texts = {"images": render_images_page(variants, rows), "findings": render_findings_page(variants, owners, retired)}
+    texts = {"images": render_images_page(variants, rows)}
+    texts["findings"] = render_findings_page(variants, owners, retired)
     texts |= {name: render_accelerator_page(variants, name, owners) for name in names} | {
         "topology": render_topology_tables(variants)
     }
@@ -51,7 +45,10 @@ def render_reference_pages(
         "variables": variables_page.render_variables_page(variants),
         "files": files_page.render_files_page(),
     }
-    return {project.root / FOLDER / f"{name}.md": text for name, text in texts.items()}
+    pages = {project.root / FOLDER / f"{name}.md": text for name, text in texts.items()}
+    if not project.below:
+        pages[project / "docs/zh/reference/findings.md"] = render_findings_page(variants, owners, retired, "zh")
+    return pages
 
 
 # --- parsers --------------------------------------------------------------------------------------------------------
@@ -147,133 +144,6 @@ def describe_proof(row: Mapping[str, Any]) -> str:
     return tier + ("; foundation reproduced" if row["reproduced"] else "")
 
 
-# --- findings -------------------------------------------------------------------------------------------------------
-
-
-_FINDINGS = """# Findings
-
-A finding is a line of `check`, and of `plan`: what is wrong, what was found, what was expected, and what to do. Its id
-is a contract: an id has one meaning in every image and every version, and a retired id is never used again. Scripts and
-alerts can rely on it.
-
-The prefix tells which part reports the finding:
-
-{prefixes}
-Some PLAN ids are of one accelerator only: they are older than the prefixes and keep their names.
-[An example](../container.md#check-the-hosts-tuning) shows one finding as `check` prints it.
-
-- Severity and text are those of a condition that is not met. A check whose condition is met is PASS, with the text
-  `passed` of its file. A check whose fact cannot be read is UNKNOWN. *host* or *container* says where to fix it.
-- *Expected* shows where a check reads its fact in a container, and the value that it expects. Findings without this
-  line come from code, not from a check in YAML. The same id can expect another value for another stack.
-- *Fix* says what to do, or names the finding above it with the same fix. `(--fix-script)`: `check --fix-script` prints
-  the change as a script, which also keeps it across restarts.
-- A finding that not all images have names its accelerators, or stacks of an accelerator.
-- Words in braces are filled in when the finding is made.
-
-`check` prints the source of each finding. Written by `./inv docs` from `templates/host.yaml` and
-`templates/<accelerator>/`.
-"""
-
-
-def owners_of(variants: Sequence[Variant]) -> dict[str, str]:
-    """Return prefix → the only accelerator that has findings with it."""
-    holders: dict[str, set[str]] = {}
-    for variant in variants:
-        for row in _list_variant_findings(variant):
-            holders.setdefault(row[0].partition("-")[0], set()).add(variant.accelerator)
-    shared = set(variants[0].findings)
-    for variant in variants:
-        shared &= set(variant.findings)
-    common = {number.partition("-")[0] for number in shared}
-    return {prefix: min(names) for prefix, names in holders.items() if len(names) == 1 and prefix not in common}
-
-
-_MEANINGS = {
-    "HOST": "settings of any host",
-    "IMG": "the image itself",
-    "NET": "the network between hosts, and between devices",
-    "PLAN": "decisions that accelerators share",
-    "PROBE": "facts that could not be read",
-    "RUN": "options of the container",
-    "TOPO": "the plan of several machines",
-}
-
-
-_REPLACED = """Each id, with those that replace it; `retired` in `templates/host.yaml` has what it meant:
-
-"""
-
-
-def render_findings_page(variants: Sequence[Variant], owners: Mapping[str, str], retired: Iterable[Retired]) -> str:
-    """Return the page of the findings that accelerators share, with the retired ids."""
-    rows = list(_list_finding_rows(variants, format_accelerators))
-    shared = sorted({row[0].partition("-")[0] for row in rows} - owners.keys())
-    index = [(prefix, _MEANINGS.get(prefix, ""), f"[below](#{prefix.lower()})") for prefix in shared]
-    index += [("TOPO", _MEANINGS["TOPO"], "[topology](topology.md#findings)")]
-    titles = {variant.accelerator: variant.title for variant in variants}
-    index += [(prefix, titles[name], f"[{name}]({name}.md#findings)") for prefix, name in owners.items()]
-    parts = (
-        f"\n## {prefix}\n\n{_format_finding_items(row for row in rows if row[0].startswith(prefix))}"
-        for prefix in shared
-    )
-    old = "".join(f"- {line}\n" for line in _format_retired_ids(retired))
-    introduction = _FINDINGS.format(prefixes=make_table(("prefix", "about", "list"), sorted(index)))
-    return f"{introduction}{''.join(parts)}\n## Retired\n\n{_REPLACED}{old}"
-
-
-def _format_retired_ids(retired: Iterable[Retired]) -> Iterator[str]:
-    """Yield each retired id with the ids that have its meanings now, or with a meaning that no id has."""
-    replaced: dict[str, list[str]] = {}
-    for old in retired:
-        replaced.setdefault(old.id, []).append(old.replaced_by or f"none ({old.meaning})")
-    yield from (f"{number}: {', '.join(now)}" for number, now in replaced.items())
-
-
-def _format_finding_items(rows: Iterable[_Row]) -> str:
-    """Return an item for each finding: its text, what is expected, and what to do; an anchor for each id."""
-    first: dict[str, str] = {}
-    items: dict[str, str] = {}
-    for row in rows:
-        items[row[0]] = items.get(row[0], "") + _format_finding_item(row, first)
-    return "".join(item.replace("- ", f"- {make_anchor(number)}", 1) for number, item in items.items())
-
-
-def _format_finding_item(row: _Row, first: dict[str, str]) -> str:
-    """Return an item; `first` has each fix that was written before, with its finding."""
-    number, severity, text, expected, fix, holders = row
-    of = "" if holders == "all" else f", {holders}"
-    if (same := first.setdefault(fix, number)) != number and len(fix) > LONG:
-        fix = f"as {same}"
-    lines = (f"    - {label}: {words}\n" for label, words in (("expected", expected), ("fix", fix)) if words)
-    return f"- **{number}** {severity}{of}: {text}\n{''.join(lines)}"
-
-
-def _list_finding_rows(
-    variants: Sequence[Variant], name_holders: Callable[[Sequence[Variant], Sequence[int]], str]
-) -> Iterator[_Row]:
-    """Yield each finding of some variants once, by id, with the variants that have it as `name_holders` says."""
-    finding_rows = each_once(((row, row) for row in _list_variant_findings(variant)) for variant in variants)
-    for row, holders in sorted(finding_rows, key=lambda entry: entry[0][0]):
-        yield (*row, name_holders(variants, holders))
-
-
-def _list_variant_findings(variant: Variant) -> Iterator[_Row]:
-    texts: list[tuple[str, Check | KnownFinding]] = [(check.id, check) for check in variant.checks]
-    for number, finding in (*texts, *variant.findings.items()):
-        check = finding if isinstance(finding, Check) else None
-        fix = f"{finding.remediation} {SCRIPTED}" if check and check.fix else finding.remediation
-        severity = f"{finding.severity} {finding.scope}"
-        yield number, severity, finding.text, _format_expected(check, variant.facts) if check else "", fix
-
-
-def _format_expected(condition: Condition, places: Mapping[str, str]) -> str:
-    """Return where a fact is read and what is expected: /proc/sys/vm/swappiness ≤ 10."""
-    value = condition.expected
-    text = ", ".join(map(str, value)) if isinstance(value, tuple) else "" if value is None else str(value)
-    return f"`{places.get(condition.fact, condition.fact)}` {SIGNS[condition.operator]} {text}".rstrip()
-
-
 # --- an accelerator -------------------------------------------------------------------------------------------------
 
 
@@ -307,13 +177,15 @@ def render_accelerator_page(variants: Sequence[Variant], name: str, owners: Mapp
     accelerator_variants = [variant for variant in variants if variant.accelerator == name]
     prefixes = {prefix for prefix, owner in owners.items() if owner == name}
     rows = [
-        row for row in _list_finding_rows(accelerator_variants, format_stacks) if row[0].partition("-")[0] in prefixes
+        (row, holders)
+        for row, holders in list_finding_rows(accelerator_variants, format_stacks)
+        if row.number.partition("-")[0] in prefixes
     ]
     guide = name if accelerator_variants[0].serves else "topology"
     texts = {"title": accelerator_variants[0].title, "name": name, "guide": guide}
     parts = [_ACCELERATOR.format(**texts), _OPTIONS.format(**texts), render_run_options(accelerator_variants)]
     if rows:
-        parts += [_OWN.format(**texts), _format_finding_items(rows)]
+        parts += [_OWN.format(**texts), format_finding_items(rows)]
     if any(variant.thresholds for variant in accelerator_variants):
         parts.append(_THRESHOLDS.format(**texts))
     return "".join(parts)

@@ -22,6 +22,7 @@ from drydock.core.errors import InputError
 from drydock.core.files import write_atomically
 from drydock.core.paths import PROJECT_OPTION, ROOT
 from drydock.core.project import LOWEST, Project
+from drydock.core.user_language import translate_lines
 from drydock.model.record import IDENTIFIER_AT_MOST
 from drydock.model.variant import Variant
 
@@ -154,4 +155,4 @@ def report_project(new_project: NewProject, *, dry_run: bool = False) -> str:
     """Return which files were written, or would be, and what to run next."""
     prefix = "would write" if dry_run else "wrote"
     next_lines = (f"  {line}" for line in new_project.commands)
-    return as_lines([*(f"{prefix} {path}" for path in new_project.files), "", "Next:", *next_lines])
+    return translate_lines(as_lines([*(f"{prefix} {path}" for path in new_project.files), "", "Next:", *next_lines]))

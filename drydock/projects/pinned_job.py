@@ -38,3 +38,13 @@ def prepare_pinned_job(
 
         stale_files.report_stale_files(project)
     return pinned
+
+
+def prepare_previewed_job(project: Project, target: str, options: BuildOptions, *, locked: bool = False) -> Job:
+    """Return the job of a target for a dry run, which pins nothing: what the lock lacks is missing in it, too.
+
+    Raises what `prepare_job` raises, and UnresolvedError where `prepare_pinned_job` refuses to pin.
+    """
+    job = prepare_job(project, target, options)
+    refused = pins.find_pin_refusal(locked=locked, offline=options.offline)
+    return pins.pin_missing(job, refused=refused) if refused else job

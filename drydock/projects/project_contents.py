@@ -17,6 +17,7 @@ from packaging.utils import canonicalize_name
 from pydantic import TypeAdapter, ValidationError
 
 from drydock.build import render
+from drydock.cli.task_helpers import report_dry_run
 from drydock.config.added_files import read_certificate
 from drydock.config.matrix import find_variant, read_matrix
 from drydock.config.project_choice import PROJECT_FILE, read_settings
@@ -174,10 +175,12 @@ def _parse_requirement(text: str) -> Requirement:
 def _add_requirement(entries: Sequence[str], requirement: Requirement) -> list[str]:
     """Return a list with a requirement, which replaces one of the same package for the same machines (its marker)."""
     written = str(requirement)
-    same = [entry for entry in entries if _read_place(Requirement(entry)) == _read_place(requirement)]
-    if not same:
+    replaced_entries = [entry for entry in entries if _read_place(Requirement(entry)) == _read_place(requirement)]
+    if not replaced_entries:
         return [*entries, written]
-    return [written if entry == same[0] else entry for entry in entries if entry not in same[1:]]
+    return [
+        written if entry == replaced_entries[0] else entry for entry in entries if entry not in replaced_entries[1:]
+    ]
 
 
 def _read_place(requirement: Requirement) -> tuple[str, str]:
@@ -248,10 +251,10 @@ def plan_removals(project: Project, variant: Variant, options: ContentOptions) -
     for kind, removed in kinds:
         key, entries = stack.read_list(kind)
         for text in removed:
-            same = [entry for entry in entries if _name_package(entry) == _name_package(text)]
-            if not same:
+            removed_entries = [entry for entry in entries if _name_package(entry) == _name_package(text)]
+            if not removed_entries:
                 raise _explain_absent(stack, kind, text, entries)
-            entries = [entry for entry in entries if entry not in same]
+            entries = [entry for entry in entries if entry not in removed_entries]
         if removed:
             stack.set_list(key, entries)
     return {**stack.texts, **_plan_certificate_removal(project, variant, options.certificate)}
@@ -304,8 +307,8 @@ def _leave_out_folder(place: Path, path: Sequence[str]) -> str:
     table: Any = yaml.safe_load(text)
     for key in path:
         table = table[key]
-    rest = {key: value for key, value in table.items() if key != CERTIFICATES}
-    return set_value(text, place.name, path, rest)
+    other_settings = {key: value for key, value in table.items() if key != CERTIFICATES}
+    return set_value(text, place.name, path, other_settings)
 
 
 # --- locked, written, rendered --------------------------------------------------------------------------------------
@@ -331,12 +334,14 @@ def apply_texts(
         if row.id in locks
     }
     rendered_rows = [row.id for row in changed_rows if row.id in locks or _has_current_lock(project, row)]
-    made = [f"images/{row}/{name}" for row in rendered_rows for name in ("lock.json", render.DOCKERFILE, FILE)]
+    generated_names = [
+        f"images/{row}/{name}" for row in rendered_rows for name in ("lock.json", render.DOCKERFILE, FILE)
+    ]
     edited_names = [project.name_of(path) for path in texts]
     if dry_run:
-        return ContentChange([*edited_names, *made], changes)
+        return ContentChange([*edited_names, *generated_names], changes)
 
-    with restore_files([*texts, *(project.root / name for name in made)]):
+    with restore_files([*texts, *(project.root / name for name in generated_names)]):
         write_together({path: text for path, text in texts.items() if text is not None})
         for path in [path for path, text in texts.items() if text is None]:
             path.unlink()
@@ -385,6 +390,6 @@ def report_change(change: ContentChange, options: ContentOptions) -> None:
     for row, text in change.locked.items():
         log(f"{row}:\n{text.rstrip()}")
     if options.dry_run:
-        write_output("".join(f"would write {name}\n" for name in change.files))
+        report_dry_run(change.files)
     else:
         log("\n".join(f"wrote {name}" for name in change.files))

@@ -45,6 +45,8 @@ LONGEST_TOKEN = 32_768
 SHOWN = 5
 """Error messages of one answer that are shown."""
 NO_TLS = "its token service must have an https:// address; without TLS, it must be on the registry's own host"
+BAD_REALM = "its operator must set `realm` to an absolute address"
+NO_SCHEME = "is it the address of a registry? A proxy in front of one may have taken the header away"
 TOO_LARGE = (
     "raise its limit, such as `client_max_body_size 0` of nginx, or the annotation proxy-body-size of an ingress in"
     " Kubernetes"
@@ -271,10 +273,9 @@ class Client:
             if "bearer" in challenges:
                 value = f"Bearer {self._token(challenges['bearer'], scopes, credentials)}"
             elif "basic" not in challenges:
-                raise CredentialsError(
-                    f"{self.where.host}: registry returned 401 without a supported WWW-Authenticate scheme",
-                    hint=self._login(),
-                )
+                schemes = ", ".join(sorted(challenges)) or "none"
+                text = f"{self.where.host}: the registry answered 401; its way to log in: found {schemes:.100}"
+                raise CredentialsError(f"{text}, expected Bearer or Basic in WWW-Authenticate", hint=NO_SCHEME)
             elif credentials is None:
                 raise CredentialsError(f"{self.where.host}: the registry requires credentials", hint=self._login())
             else:
@@ -291,12 +292,12 @@ class Client:
         realm = challenge.get("realm", "")
         if "://" not in realm:
             text = f"{self.where.host}: names the token service {realm!a:.100}, expected its whole address, https://…"
-            raise CredentialsError(text, hint="its operator must set `realm` to an absolute address")
+            raise CredentialsError(text, hint=BAD_REALM)
         try:
             safe = self._is_safe(realm)
         except ValueError as error:
             text = f"{self.where.host}: names a token service with an invalid address: {error}"
-            raise CredentialsError(text, hint=self._login()) from error
+            raise CredentialsError(text, hint=BAD_REALM) from error
         if not safe:
             raise CredentialsError(
                 f"{self.where.host}: asks to send credentials to {redact_url(realm)} without TLS", hint=NO_TLS
@@ -315,7 +316,7 @@ class Client:
             )
         answer = _parse_json_object(response)
         token = answer.get("token") or answer.get("access_token")
-        if not isinstance(token, str) or len(token) > LONGEST_TOKEN or not token.isascii():
+        if not isinstance(token, str) or len(token) > LONGEST_TOKEN or not re.fullmatch(r"[!-~]+", token):
             raise CredentialsError(f"{self.where.host}: the answer of {server} contains no token")
         return token
 

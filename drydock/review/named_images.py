@@ -44,6 +44,9 @@ _RELEASED = re.compile(r"v?(\d+\.\d+\.\d+(?:\.post\d+)?)(?:-[a-z0-9_.-]+)?")
 """Tags of vLLM's own images: v0.18.0, v0.18.0-cu130, v0.18.0-x86_64. A release candidate is no release."""
 _OF_RELEASES = re.compile(r"(?:.*/)?vllm/vllm-openai(?:-(?:rocm|cpu|xpu))?|.*/vllm-cpu-release-repo")
 """Repositories, also behind a mirror, in which a tag is the version of vLLM."""
+_LIKE_RELEASES = re.compile(r"(?!(?:.*/)?lmcache/)(?:.*/)?(?:[a-z0-9]+-)?vllm-openai(?:-[a-z0-9-]+)?")
+"""Repositories of others, such as aibrix/vllm-openai, whose tags begin with the version of vLLM that they built on.
+LMCache's begin with its own."""
 _AMD = re.compile(r"[_-]vllm[_-](\d+\.\d+\.\d+)(?![^_-])")
 """Tags of rocm/vllm: rocm6.4.1_vllm_0.9.1_20250702."""
 
@@ -70,7 +73,9 @@ class ImageVersion(NamedTuple):
     """What the image itself has wrong, such as a version that says nothing."""
     is_drydocks: bool = False
     is_guess: bool = False
-    """Whether the tag moves: what is refused today is a warning."""
+    """Whether the tag moves, or others gave it: what its release refuses is a warning."""
+    is_of_others: bool = False
+    """Whether others built it, who may have added connectors, parsers and models."""
 
     @property
     def title(self) -> str:
@@ -166,15 +171,19 @@ class ImageFinder:
 
     def _find_tag(self, reference: Reference) -> ImageVersion:
         """Return the release that a tag names, or those around it."""
-        released = _RELEASED.fullmatch(reference.tag) if _OF_RELEASES.fullmatch(reference.repository) else None
-        if _OF_RELEASES.fullmatch(reference.repository) and reference.name == LATEST:
+        is_release = _OF_RELEASES.fullmatch(reference.repository)
+        is_like_release = not is_release and not reference.scheme and _LIKE_RELEASES.fullmatch(reference.repository)
+        released = _RELEASED.fullmatch(reference.tag) if is_release or is_like_release else None
+        if is_release and reference.name == LATEST:
             how = "the newest that was read: its tag moves"
             return ImageVersion((self.all_versions[-1],), how, is_guess=True)
         match = released or (_AMD.search(reference.tag) if reference.repository == "rocm/vllm" else None)
         if match is None:
             return ImageVersion((), "its tag says nothing of its vLLM" if reference.tag else "it has no tag")
         known = self._find_release(match[1])
-        return known._replace(how=known.how.replace("its version", "its tag"))
+        how = "as its tag seems to say" if is_like_release else "by its tag"
+        of_others = bool(is_like_release)
+        return known._replace(how=known.how.replace("by its version", how), is_guess=of_others, is_of_others=of_others)
 
     def _find_release(self, number: str) -> ImageVersion:
         """Return a release by its number, or those around it."""

@@ -34,6 +34,8 @@ PATIENCE = 60
 probe that gives up earlier ends each start."""
 _OPEN = re.compile(r"[$`{}]|<[^<>]{0,200}>|\.\.\.|…|^\[|\]$")
 """Parts of a word that a shell, a chart or a reader fills in."""
+_LISTED = ": expected one of "
+"""In what refuses a name that is in no list of vLLM's."""
 _ONE_SIDE = (
     ("; the old version refuses it too", ""),
     ("both versions have removed it", "this vLLM has removed it"),
@@ -137,6 +139,8 @@ def _judge_versions(
         alike = [[item for item in findings if item.part == finding.part] for findings in results[1:]]
         if all(alike):
             most = Level.WARNING if target.is_guess else Level.REFUSED
+            if target.is_of_others and _LISTED in finding.because:
+                most = Level.UNKNOWN
             levels = [most, finding.level, *(min(item.level for item in items) for items in alike)]
             yield finding._replace(level=min(levels))
 

@@ -77,8 +77,8 @@ def _read_file(path: Path, root: Path, skipped: list[SkippedFile]) -> bytes:
     """Return the content of a file; empty for one that is skipped."""
     shown = path.relative_to(root).as_posix()
     if path.is_symlink():
-        if not _is_within(path, root):
-            skipped.append(SkippedFile(shown, "a link to a place outside of the folder"))
+        if because := _explain_link(path, root):
+            skipped.append(SkippedFile(shown, because))
         return b""
     try:
         return read_bounded(path, LARGEST)
@@ -94,11 +94,13 @@ def _kind_of(name: str) -> str:
     return KINDS.get(Path(name).suffix.lower(), "")
 
 
-def _is_within(path: Path, root: Path) -> bool:
+def _explain_link(path: Path, root: Path) -> str:
+    """Return why what a link names is not read; empty if it is within the folder."""
     try:
-        return path.resolve().is_relative_to(root)
-    except (OSError, RuntimeError):  # a link to itself
-        return False
+        target = path.resolve()
+    except (OSError, RuntimeError):
+        return "a link that leads to itself"
+    return "" if target.is_relative_to(root) else "a link to a place outside of the folder"
 
 
 def _decode(path: str, kind: str, data: bytes, skipped: list[SkippedFile]) -> Iterator[TreeFile]:

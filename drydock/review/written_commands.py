@@ -292,16 +292,21 @@ def list_dockerfile(text: str, file: str) -> Iterator[CommandPlace]:
     words: tuple[str, ...] = ()
     arguments: dict[str, str] = {}
     env: dict[str, str] = {}
+    stage, stages = "", dict[str, tuple[str, tuple[str, ...], tuple[str, ...], dict[str, str]]]()
     for number, instruction, rest in _list_instructions(text):
         if instruction == "ARG":
             name, _, value = rest.partition("=")
             arguments[name.strip()] = value.strip().strip("\"'")
         elif instruction == "FROM":
+            stages[stage] = (image, program, words, env)
             parts = [part for part in rest.split() if not part.startswith("--")]
-            image = re.sub(r"\$\{?(\w+)\}?", lambda match: arguments.get(match[1], match[0]), "".join(parts[:1]))
-            program, words, env = (), (), {}
+            base = re.sub(r"\$\{?(\w+)\}?", lambda match: arguments.get(match[1], match[0]), "".join(parts[:1]))
+            image, program, words, env = stages.get(base.lower(), (base, (), (), {}))
+            stage, env = "".join(parts[2:3]).lower(), dict(env)  # FROM IMAGE AS STAGE
         elif instruction == "ENV":
             pairs = [word for command in pasted_command.split_commands(rest, number) for word in command]
+            if pairs and "=" not in pairs[0]:  # the older form: ENV NAME VALUE
+                pairs = [PlacedWord(f"{pairs[0]}={' '.join(pairs[1:])}", number)]
             matches = [match for word in pairs if (match := pasted_command.ASSIGNMENT.fullmatch(word))]
             env.update((match[1], PlacedWord(match[2], number)) for match in matches)
         elif instruction == "ENTRYPOINT":

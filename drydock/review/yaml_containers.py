@@ -7,6 +7,7 @@ of Deployments, LeaderWorkerSets, InferenceServices, DynamoGraphDeployments and 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
@@ -37,6 +38,8 @@ PRESET = "LLMInferenceService"
 """Kinds of which KServe merges the pod with one of its own."""
 KUBEAI = "VLLM"
 """The engine of KubeAI's models that is vLLM."""
+_REFERENCE = re.compile(r"\$(?:\$|\(([A-Za-z_][\w.-]{0,200})\))")
+"""$$, or $(NAME) of Kubernetes."""
 _PROBE = {"initialDelaySeconds": 0, "periodSeconds": 10, "failureThreshold": 3}
 """Kubernetes' defaults of a probe, and vLLM's port if none is named."""
 
@@ -181,14 +184,17 @@ class _DocumentReader:
         self, visit: _YamlStep, image: Any, program: tuple[str, ...], words: tuple[str, ...]
     ) -> WrittenContainer:
         path = visit.path
+        env: dict[str, str] = {}
+        for name, value in self._env(visit.value.get("env"), (*path, "env")).items():
+            env[name] = _expand_references(value, env)
         return WrittenContainer(
             self._file,
             self._line((*path, "image") if image else path),
             "kubernetes",
             image if isinstance(image, str) else "",
-            program,
-            words,
-            self._env(visit.value.get("env"), (*path, "env")),
+            program if program is SERVE else tuple(_expand_references(word, env) for word in program),
+            tuple(_expand_references(word, env) for word in words),
+            env,
             Surroundings() if program is SERVE else self._pod_surroundings(visit),
         )
 
@@ -267,6 +273,22 @@ def _read_variable(item: Any) -> tuple[str, Any]:
     if isinstance(item, dict) and isinstance(item.get("name"), str):
         return item["name"], f"${item['name']}" if "valueFrom" in item else item.get("value")
     return "", None
+
+
+def _expand_references(word: str, env: Mapping[str, str]) -> str:
+    """Return a word with $(NAME) of the container's own variables in place; $$ is a dollar, other names stay.
+
+    Source: Kubernetes, "Define Dependent Environment Variables" and "Define a Command and Arguments".
+    """
+
+    def expand(match: re.Match[str]) -> str:
+        if match[0] == "$$":
+            return "$"
+        value = env.get(match[1])
+        return match[0] if value is None or value.startswith("$") else value  # $: it comes from elsewhere
+
+    text = _REFERENCE.sub(expand, word)
+    return PlacedWord(text, word.line) if isinstance(word, PlacedWord) else text
 
 
 def _list_of(value: Any) -> list[Any]:

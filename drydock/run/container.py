@@ -165,9 +165,9 @@ class Container(Record):
     network: str
     user: str
     env: Mapping[str, str]
-    given: Mapping[str, str]
+    user_env: Mapping[str, str]
     """The user's variables, which win over `env` and `visible`."""
-    named: tuple[str, ...]
+    passed_names: tuple[str, ...]
     """The user's variables whose values the shell has, or a secret."""
     volumes: tuple[Bind, ...]
     """The user's."""
@@ -239,8 +239,8 @@ def make_container(variant: Variant, request: RunRequest, machine: Machine) -> C
         env=_parse_digest(request.image)
         | {name: text_of(setting.value) for name, setting in run.env.items()}
         | (recorded_host.make_recorded_variables() if command.is_recorded else {}),
-        given={**variables.given, **devices.modules},
-        named=variables.named,
+        user_env={**variables.user_env, **devices.modules},
+        passed_names=variables.passed_names,
         volumes=files.volumes,
         once=not serves,
         claim=server,
@@ -249,7 +249,7 @@ def make_container(variant: Variant, request: RunRequest, machine: Machine) -> C
         notes=(
             *_note_other_machine(run, devices.chosen, native=native),
             *user_options.warn_misspelt_names(
-                (*variables.given, *variables.named), list_known_variables(variant).names
+                (*variables.user_env, *variables.passed_names), list_known_variables(variant).names
             ),
             *_note_replaced_network(run, network),
             *_note_unused_model(verb, files.reference),
@@ -384,7 +384,7 @@ def _choose_user_modules(variant: Variant, request: RunRequest, machine: Machine
         return None
     variable_names = [name.partition("=")[0] for name in request.env]
     other_option = (
-        "--devices" if request.devices else f"--env {MODULES_VARIABLE}" if MODULES_VARIABLE in variable_names else ""
+        "--devices" if request.devices else f"--env {MODULES_VARIABLE}" if MODULES_VARIABLE in variable_names else None
     )
     if other_option:
         raise InputError(

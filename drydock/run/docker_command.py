@@ -92,8 +92,8 @@ def list_mount_targets(container: Container) -> dict[str, str]:
 
 def by_name(container: Container) -> tuple[str, ...]:
     """Return the variables that docker passes on by name, if the shell has them, so that no text shows their values."""
-    names = dict.fromkeys((*container.downloads, API_KEY, *container.named))
-    return tuple(name for name in names if name not in container.given)
+    names = dict.fromkeys((*container.downloads, API_KEY, *container.passed_names))
+    return tuple(name for name in names if name not in container.user_env)
 
 
 def docker_argv(container: Container, *, lifetime: Sequence[str] = ("--rm",), command: Sequence[str] = ()) -> list[str]:
@@ -141,8 +141,8 @@ def _make_docker_environment(container: Container) -> dict[str, str]:
 def merge_variables(record_variables: Mapping[str, str], container: Container) -> dict[str, str]:
     """Return variables of the record with the user's, which win, whether they have a value or only a name."""
     return {
-        **{name: value for name, value in record_variables.items() if name not in container.named},
-        **container.given,
+        **{name: value for name, value in record_variables.items() if name not in container.passed_names},
+        **container.user_env,
     }
 
 

@@ -246,8 +246,8 @@ _KNOWN: tuple[tuple[str, type[DrydockError], str, str], ...] = (
 def _first_line(message: str) -> str:
     """Return what is wrong without docker's prefixes and its advice to read the help."""
     lines = [line for line in message.splitlines() if line.strip() and "docker run --help" not in line]
-    whole = " ".join(lines[-1:] if not message.startswith("docker: ") else lines)
-    return whole.removeprefix("docker: ").removeprefix("Error response from daemon: ").strip() or "failed"
+    text = " ".join(lines[-1:] if not message.startswith("docker: ") else lines)
+    return text.removeprefix("docker: ").removeprefix("Error response from daemon: ").strip() or "failed"
 
 
 def _run_docker(argv: Sequence[str], stdout: int = subprocess.PIPE) -> subprocess.CompletedProcess[str]:

@@ -153,10 +153,10 @@ def exec_entrypoint(project: Project, variant: Variant, words: Sequence[str], te
 
 def _resolve_variables(texts: Sequence[str]) -> dict[str, str]:
     parsed = parse_variables(texts)
-    absent = [name for name in parsed.named if name not in os.environ]
+    absent = [name for name in parsed.passed_names if name not in os.environ]
     if absent:
         raise InputError(f"--env {absent[0]}: your shell has no such variable", hint=f"export {absent[0]} first")
-    return {**parsed.given, **{name: os.environ[name] for name in parsed.named}}
+    return {**parsed.user_env, **{name: os.environ[name] for name in parsed.passed_names}}
 
 
 def describe_unchecked(project: Project, variant: Variant, words: Sequence[str]) -> str:

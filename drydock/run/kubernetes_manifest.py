@@ -267,7 +267,7 @@ def _list_pod_environment(container: Container) -> Iterable[Mapping[str, Any]]:
     for name, value in merge_variables(container.env, container).items():
         yield {"name": name, "value": double_dollars(value)}
     for name in container.downloads:
-        if name not in (*container.named, *container.given):
+        if name not in (*container.passed_names, *container.user_env):
             yield from_secret(name, secret_of(name), optional=True)
     for name in _named_secrets(container):
         yield from_secret(name, secret_of(name), optional=False)
@@ -277,7 +277,7 @@ def _list_pod_environment(container: Container) -> Iterable[Mapping[str, Any]]:
 
 def _named_secrets(container: Container) -> tuple[str, ...]:
     """Return the user's variables that a pod takes from secrets."""
-    return tuple(name for name in container.named if not (name == API_KEY and container.key_required))
+    return tuple(name for name in container.passed_names if not (name == API_KEY and container.key_required))
 
 
 def secret_of(name: str) -> str:

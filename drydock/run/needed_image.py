@@ -63,6 +63,7 @@ def require_image(container: Container, target: str, here: Here, ours: str = "")
     container = container.model_copy(update={"image": image_name or container.image})
     image = here.image(image_name) if image_name else None
     if not image and is_local(container.image):
+        here.image(container.image)  # raises EngineError if no engine answers: that is said first
         raise HostError(f"{container.image}: image not found", hint=_how_to_get(container.image, target, here))
     if not image:
         for line in too_old(container, here.docker_version()):

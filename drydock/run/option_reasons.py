@@ -65,7 +65,7 @@ def format_option_reasons(run: Run, container: Container, form: str) -> Iterable
 
 def _of_record(run: Run, container: Container, form: str) -> Iterable[tuple[str, str, str]]:
     """Yield option, value and reason of what the record lists and the container has."""
-    set_by_user = {*container.given, *container.named}
+    set_by_user = {*container.user_env, *container.passed_names}
     if run.privileged:
         yield "--privileged", "", f"{run.privileged.because} {run.privileged.instead}"
     yield from _of_devices(run, container)
@@ -89,8 +89,8 @@ def _of_record(run: Run, container: Container, form: str) -> Iterable[tuple[str,
 
 def _of_user(run: Run, container: Container) -> Iterable[tuple[str, str, str]]:
     """Yield the options that the user added, without the values of variables."""
-    yield from (("--env", name, "--env sets it") for name in container.given)
-    yield from (("--env", name, "--env names it: its value is not in any text") for name in container.named)
+    yield from (("--env", name, "--env sets it") for name in container.user_env)
+    yield from (("--env", name, "--env names it: its value is not in any text") for name in container.passed_names)
     yield from (
         ("--mount", bind.target, f"--volume: {bind.source}, {_describe_access(bind)}") for bind in container.volumes
     )
@@ -132,7 +132,7 @@ def _of_address(container: Container, form: str) -> Iterable[tuple[str, str, str
     yield ("--host", container.address, because) if container.network == HOST else ("--publish", where, because)
     if (
         ALLOWED_HOSTS in docker_command.merge_variables(container.env, container)
-        and ALLOWED_HOSTS not in container.given
+        and ALLOWED_HOSTS not in container.user_env
     ):
         because = f"names by which a server without a key answers; --env {ALLOWED_HOSTS}=NAME,… is for a proxy's"
         yield "--env", f"{ALLOWED_HOSTS}={container.env[ALLOWED_HOSTS]}", because

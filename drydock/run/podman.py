@@ -132,7 +132,7 @@ def image_remarks(image: str) -> Iterable[str]:
 
 def _list_secrets(container: Container) -> tuple[str, ...]:
     """Return the variables without which it must not start: Podman passes on the secret of that name, or fails."""
-    return tuple(dict.fromkeys((*container.named, *([API_KEY] if container.key_required else ()))))
+    return tuple(dict.fromkeys((*container.passed_names, *([API_KEY] if container.key_required else ()))))
 
 
 def _file(container: Container) -> str:

@@ -32,9 +32,9 @@ _FIELDS = (2, 3)
 class GivenVariables(NamedTuple):
     """The variables of --env."""
 
-    given: Mapping[str, str]
+    user_env: Mapping[str, str]
     """Those with a value."""
-    named: tuple[str, ...]
+    passed_names: tuple[str, ...]
     """Those without: their values are taken from the shell, or from a secret."""
 
 

@@ -69,8 +69,8 @@ def nvlink_cluster(facts: Facts) -> str:
 
 def is_joined(nodes: Sequence[Node], clusters: Mapping[str, str]) -> bool:
     """Return whether NVLink joins all nodes: their GPUs are in one cluster and clique."""
-    found = {clusters.get(node.name, "") for node in nodes}
-    return len(found) == 1 and "" not in found
+    node_clusters = {clusters.get(node.name, "") for node in nodes}
+    return len(node_clusters) == 1 and "" not in node_clusters
 
 
 def spans_clusters(nodes: Sequence[Node], clusters: Mapping[str, str]) -> bool:
@@ -133,8 +133,8 @@ def place_replicas(
     for group in sorted(topology.groups, key=lambda item: not item.on):
         placed[group.name] = []
         for number in range(group.replicas):
-            named = [node for node in topology.nodes if not group.on or node.name in group.on]
-            allowed = [node for node in named if room.fits(group, node.name)]
+            listed_nodes = [node for node in topology.nodes if not group.on or node.name in group.on]
+            allowed = [node for node in listed_nodes if room.fits(group, node.name)]
             nodes = _choose_alike_nodes(allowed, group.nodes, node_traits, clusters)
             if not nodes:
                 problems.append(_explain_missing_nodes(group, number, allowed, node_traits))

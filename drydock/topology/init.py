@@ -32,6 +32,7 @@ _HEAD = """\
 """
 SHAPES: Mapping[str, tuple[int, int]] = {"1p1d": (1, 1), "2p1d": (2, 1)}
 """Shape → servers that compute prompts, and that compute answers."""
+_LENGTH = "--max-model-len"
 _WRITTEN = {"name", "role", "replicas", "nodes"}
 _HINT = "on each node: docker run … IMAGE facts --record /cache/host.json"
 
@@ -132,7 +133,7 @@ def choose_split(project: Project, topology: Topology, hosts: Mapping[str, Path]
                 return Split(topology.groups, (f"whether the model fits was not asked: {why}",))
             break  # the image serves on fewer nodes only
         else:
-            remarks.append(f"{'fits too' if chosen else 'fits'}: {_describe_groups(groups)} ({describe_split(argv)})")
+            remarks.append(f"{'fits too' if chosen else 'fits'}: {_describe_groups(groups)} ({_describe_server(argv)})")
             chosen = chosen or groups
     if problem and not chosen:
         raise DoesNotFitError(*problem.problems, hint=f"{problem.hint}; nothing was written")
@@ -148,6 +149,12 @@ def _plan_first_command(project: Project, topology: Topology, hosts: Mapping[str
     """Return the command of the first rank. Raises what planning raises."""
     read = Read(topology, YamlDocument("", {}, {}), dict(hosts))
     return plan_read_topology(project, read).replicas[0].ranks[0].argv
+
+
+def _describe_server(argv: Sequence[str]) -> str:
+    """Return a server's split, and its length if the plan's command sets one: it is less than the model's own."""
+    length = f", no more than {argv[argv.index(_LENGTH) + 1]} tokens" if _LENGTH in argv else ""
+    return f"{describe_split(argv)}{length}"
 
 
 def _describe_groups(groups: Iterable[Group]) -> str:

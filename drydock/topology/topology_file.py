@@ -47,7 +47,7 @@ class Read(NamedTuple):
 
 def read_topology(path: Path) -> Read:
     """Read a topology and check that it fits together. Raises InputError with every problem."""
-    document = read_yaml(path, path.name)
+    document = read_yaml(path, str(path))
     topology = validate_document(Topology, document)
     hosts = {node.name: path.parent / node.host for node in topology.nodes}
     problems = [

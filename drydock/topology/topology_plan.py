@@ -249,11 +249,11 @@ def _list_plan_reasons(context: ranks.Context) -> Iterable[Because]:
         yield Because(setting="prefill:decode", value=count, because=_explain_node_ratio(topology.goals))
     if context.wires.used:
         yield Because(setting="interface", value=context.wires.shown, because=context.wires.because)
-    same = "the same on every node, as some of them are in the key of vLLM's compile cache"
+    why_same = "the same on every node, as some of them are in the key of vLLM's compile cache"
     base = f"from network.port_base {topology.network.port_base}"
     for slot, own in sorted(context.slots.items()):
         ports = ", ".join(f"{purpose} {port}" for purpose, port in own.items())
-        because = f"{base}; {same}" if slot == 0 else f"{base}; of server {slot + 1} on a node with several"
+        because = f"{base}; {why_same}" if slot == 0 else f"{base}; of server {slot + 1} on a node with several"
         yield Because(setting="ports", value=ports, because=because)
 
 

@@ -270,13 +270,13 @@ def _wrap_entry(entry: str) -> list[str]:
 def format_row_changes(compared: Compared) -> str:
     """Format what changes in each row, and which rows stay as they are."""
     lines = [line for row in compared.rows if not row.is_empty for line in _row_lines(row)]
-    same = [row for row in compared.rows if row.is_empty]
+    unchanged_rows = [row for row in compared.rows if row.is_empty]
     lines += (
-        [f"drydock {version.read_own_version()} changes nothing in {', '.join(row.row for row in same)}"]
-        if same
+        [f"drydock {version.read_own_version()} changes nothing in {', '.join(row.row for row in unchanged_rows)}"]
+        if unchanged_rows
         else []
     )
-    if any(row.made_by not in ("", version.read_own_version()) for row in same):
+    if any(row.made_by not in ("", version.read_own_version()) for row in unchanged_rows):
         lines.append("`./inv project upgrade --write` records that, so that notes of older releases are not repeated")
     lines += [f"{row.row}: rebuilt {row.support}" for row in compared.rows if row.support]
     lines += [_gone_line(row, instead) for row, instead in compared.gone.items()]

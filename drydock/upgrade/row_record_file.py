@@ -177,8 +177,8 @@ def _keep_upgrade_fields(project: Project, new: RowRecord, row: str) -> RowRecor
     old = read_row_record(project, row)
     if old is None:
         return new
-    same = {"follows": old.follows} if old.inherits == new.inherits else {}
-    return new.model_copy(update={"drydock": old.drydock, **same})
+    kept_pins = {"follows": old.follows} if old.inherits == new.inherits else {}
+    return new.model_copy(update={"drydock": old.drydock, **kept_pins})
 
 
 def _name_of_record(row: str) -> str:

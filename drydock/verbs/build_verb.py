@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from drydock.cli.task_helpers import foundations_of, here, write_result
 from drydock.cli.verb import Verb
+from drydock.core.console import as_lines
 from drydock.core.errors import InputError
 from drydock.core.project import Project
 from drydock.model.shared_options import (
@@ -19,6 +20,7 @@ from drydock.model.shared_options import (
     NoCacheOption,
     OfflineOption,
     PlatformOption,
+    PreviewOption,
     TrustOptions,
     VerboseOption,
 )
@@ -26,6 +28,7 @@ from drydock.model.shared_options import (
 if TYPE_CHECKING:
     from drydock.build.build import Pull
     from drydock.build.build_job import Job
+    from drydock.build.many import Outcome
 
 
 class BuildRowsOptions(
@@ -36,6 +39,7 @@ class BuildRowsOptions(
     NoCacheOption,
     BuilderOption,
     TrustOptions,
+    PreviewOption,
     VerboseOption,
     JsonOption,
 ):
@@ -77,6 +81,8 @@ class BuildRowsOptions(
             raise InputError(
                 "--supplied: names the files of one variant", hint="build that one by itself with --target"
             )
+        if self.stand_ins and self.dry_run:
+            raise InputError("--dry-run: stand-ins are made before a build is known", hint="leave out --stand-ins")
         if self.root and "auto" not in targets:
             raise InputError("--root is the recorded host to choose a variant for", hint="add --target auto")
 
@@ -95,6 +101,12 @@ def build_rows(options: BuildRowsOptions) -> None:
     prepare = partial(_prepare_job, project, options)
     if len(targets) == 1 and len(builders) <= 1:
         job = prepare(auto.resolve_id(project, targets[0], options.root))
+        if options.dry_run:
+            from drydock.build import build_preview
+
+            preview = build_preview.preview_build(job, no_cache=options.no_cache)
+            write_result(preview, build_preview.format_build_preview(preview), json=options.json)
+            return
         built = build.build_image(
             job,
             builder=next(iter(builders), None),
@@ -117,11 +129,25 @@ def build_rows(options: BuildRowsOptions) -> None:
         rows, left_out = changed.select_locked_rows(project, variants, options.changed_since)
     rows = list({variant.id: variant for variant in rows}.values())
     jobs, failures = many.prepare_jobs(rows, prepare, options.platform)
+    if options.dry_run:
+        _print_previews(jobs, [*failures, *left_out], options)
+        return
     settings = many.ManyOptions(builders, options.no_cache, may_use_network=not options.offline, pull=pull)
     outcomes = {outcome.variant: outcome for outcome in (*failures, *many.build_all(jobs, settings))}
     results = [*(outcomes[variant.id] for variant in rows), *left_out]
     write_result({"rows": results}, many.format_build_outcomes(results), json=options.json)
     sys.exit(max((outcome.exit_code for outcome in results), default=0))
+
+
+def _print_previews(jobs: Sequence[Job], outcomes: Sequence[Outcome], options: BuildRowsOptions) -> None:
+    """Print what the build of several rows would do, and end with the exit code of a row that none can be made of."""
+    from drydock.build import build_preview, many
+
+    previews = [build_preview.preview_build(job, no_cache=options.no_cache) for job in jobs]
+    text = "\n".join(map(build_preview.format_build_preview, previews))
+    text += as_lines(many.list_outcome_reasons(outcomes))
+    write_result({"rows": [*previews, *outcomes]}, text, json=options.json)
+    sys.exit(max((outcome.exit_code for outcome in outcomes), default=0))
 
 
 def _choose_pull(options: BuildRowsOptions) -> Pull | None:
@@ -149,6 +175,8 @@ def _prepare_job(project: Project, options: BuildRowsOptions, row: str) -> Job:
     from drydock.projects import pinned_job
 
     settings = BuildOptions(options.platform or None, options.offline, overrides.parse_contexts(options.context))
+    if options.dry_run:
+        return pinned_job.prepare_previewed_job(project, row, settings, locked=options.locked)
     return pinned_job.prepare_pinned_job(
         project,
         row,

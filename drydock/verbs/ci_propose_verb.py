@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from textwrap import indent
 from typing import TYPE_CHECKING, Literal
 
 from drydock.cli.task_helpers import here
@@ -83,7 +84,8 @@ def propose_locks(project: Project, to: Server, database: Database | None = None
         after = advisory_search.find_advisories(project, built, database)
         fixed = advisory_record.format_advisory_changes(before, after)
         drifted = drift_record.format_drift(drift.model_copy(update={"beyond": ()}))
-        outcome = proposal.offer_request(project, to, proposal.UPDATE, f"{proposal.NOTE}\n\n{fixed}\n{drifted}")
+        quoted = indent(f"{fixed}\n{drifted}", "    ")  # names and advisories from upstream could be Markdown
+        outcome = proposal.offer_request(project, to, proposal.UPDATE, f"{proposal.NOTE}\n\n{quoted}")
     if not outcome:
         drift_search.raise_if_found(drift)
         proposal.settle_advisories(after)
@@ -124,7 +126,8 @@ def propose_recipes(project: Project, to: Server) -> str:
     proposal.refuse_edits(project)
     message = format_update(update_recipes(project, RecipesOptions()), project)
     log(message)
-    return proposal.offer_request(project, to, proposal.RECIPES, message) or proposal.NOTHING
+    quoted = indent(message, "    ")  # names from upstream could be Markdown
+    return proposal.offer_request(project, to, proposal.RECIPES, quoted) or proposal.NOTHING
 
 
 def propose_version(project: Project, to: Server, target: str, version: str) -> str:

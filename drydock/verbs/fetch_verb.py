@@ -14,6 +14,7 @@ from drydock.model.shared_options import (
     LockedOptions,
     OfflineOption,
     PlatformOption,
+    PreviewOption,
     RowOption,
     VerboseOption,
 )
@@ -23,7 +24,14 @@ if TYPE_CHECKING:
 
 
 class FetchOptions(
-    RowOption, OfflineOption, PlatformOption, ContextOption, LockedOptions, AlwaysJsonOption, VerboseOption
+    RowOption,
+    OfflineOption,
+    PlatformOption,
+    ContextOption,
+    LockedOptions,
+    PreviewOption,
+    AlwaysJsonOption,
+    VerboseOption,
 ):
     """What is downloaded."""
 
@@ -33,10 +41,19 @@ def fetch_inputs(options: FetchOptions) -> None:
     """Download everything that a lock pins into the store and print the build contexts."""
     from drydock.build.build_job import BuildOptions
     from drydock.inputs import overrides
-    from drydock.projects.pinned_job import prepare_pinned_job
+    from drydock.model.record import dump_record
+    from drydock.projects import pinned_job
 
     settings = BuildOptions(options.platform or None, options.offline, overrides.parse_contexts(options.context))
-    job = prepare_pinned_job(here(), options.target, settings, locked=options.locked, supplied_folders=options.supplied)
+    if options.dry_run:
+        from drydock.build.build_preview import preview_fetch
+
+        job = pinned_job.prepare_previewed_job(here(), options.target, settings, locked=options.locked)
+        write_output(format_json(dump_record(preview_fetch(job))))
+        return
+    job = pinned_job.prepare_pinned_job(
+        here(), options.target, settings, locked=options.locked, supplied_folders=options.supplied
+    )
     write_output(format_json(fetch_pins(job)))
 
 

@@ -40,4 +40,5 @@ def list_matrix(options: MatrixOptions) -> None:
     if options.explain:
         write_output(matrix_table.explain_rows(project, variants, rows, whole=bool(options.target), json=options.json))
     else:
-        write_result({"variants": rows}, matrix_table.format_matrix_table(rows, terminal_columns()), json=options.json)
+        columns = terminal_columns(otherwise=matrix_table.WIDEST)
+        write_result({"variants": rows}, matrix_table.format_matrix_table(rows, columns), json=options.json)

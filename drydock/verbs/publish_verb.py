@@ -44,8 +44,8 @@ class PublishOptions(RowOption, SignOptions, InsecureOption, JsonOption):
             raise InputError("--signing-config requires --sign-keyless")
         if self.signature_tags and not self.sign_key:
             raise InputError("--signature-tags requires --sign-key")
-        if not 0 <= self.expires <= LONGEST:
-            raise InputError(f"--expires {self.expires}: expected a number of days, from 1 to {LONGEST}")
+        if self.expires > LONGEST:
+            raise InputError(f"--expires {self.expires}: expected a number of days, at most {LONGEST}")
 
 
 @Verb

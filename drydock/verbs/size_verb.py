@@ -7,7 +7,6 @@ from pathlib import Path
 from drydock.cli.task_helpers import after_dashes, here, terminal_columns
 from drydock.cli.verb import Verb
 from drydock.core.console import write_output
-from drydock.core.errors import InputError
 from drydock.core.files import explain_unwritable, format_json, write_atomically
 from drydock.core.user_language import UNWRAPPED, is_translated, wrap_notes
 from drydock.model.shared_options import JsonOption
@@ -41,8 +40,6 @@ def size_model(options: SizeOptions) -> None:
     from drydock.topology import topology_page
     from drydock.topology.size import format_capacities, list_recorded_machines, size_machines
 
-    if options.requests < 0:
-        raise InputError(f"--requests {options.requests}: expected the number of requests at a time, 1 or more")
     words = (*options.list_flags(), *after_dashes())
     sizes = size_machines(here(), options.model, list_recorded_machines(here(), options.root), words, options.requests)
     if options.html:

@@ -9,6 +9,7 @@ from drydock.cli.task_helpers import here, write_result
 from drydock.cli.verb import Verb
 from drydock.core.console import write_output
 from drydock.core.project import Project
+from drydock.core.user_language import translate_lines
 from drydock.model.shared_options import JsonOption, TopologyStartOptions
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ def start_topology(options: TopologyUpOptions) -> None:
 
     if options.dry_run:
         paths = list_files_to_write(here(), options)
-        text = "".join(f"would write {path}\n" for path in paths)
+        text = translate_lines("".join(f"would write {path}\n" for path in paths))
         write_result({"would_write": [*map(str, paths)]}, text, json=options.json)
         return
     write_output(verify.format_shown_answers(start_and_verify(here(), options), json=options.json))

@@ -6,10 +6,10 @@ from drydock.cli.task_helpers import here, write_result
 from drydock.cli.verb import Verb
 from drydock.core.console import write_output
 from drydock.core.errors import InputError
-from drydock.model.shared_options import BuilderOption, JsonOption, StatementOptions, VerboseOption
+from drydock.model.shared_options import BuilderOption, JsonOption, PreviewOption, StatementOptions, VerboseOption
 
 
-class RebuildOptions(StatementOptions, BuilderOption, VerboseOption, JsonOption):
+class RebuildOptions(StatementOptions, BuilderOption, PreviewOption, VerboseOption, JsonOption):
     """How a row is built again."""
 
     target: str
@@ -30,6 +30,8 @@ class RebuildOptions(StatementOptions, BuilderOption, VerboseOption, JsonOption)
             raise InputError("--max-age: requires --statement; `image verify` compares the age of a channel")
         if self.record and self.statement:
             raise InputError("--record and --statement exclude each other: a statement is read, and nothing is built")
+        if self.dry_run and self.statement:
+            raise InputError("--dry-run and --statement exclude each other: a statement is read, and nothing is built")
 
 
 @Verb
@@ -43,6 +45,14 @@ def rebuild_row(options: RebuildOptions) -> None:
         _print_row_statement(options)
         return
     job = prepare_job(here(), options.target)
+    if options.dry_run:
+        from drydock.ci.ci_rows import estimate_disk
+
+        how = {"recording": options.record, "from_foundation": options.from_foundation}
+        preview = rebuild.preview_verification(job, **how)
+        text = rebuild.format_verification_preview(preview, estimate_disk(job.pins))
+        write_result(preview, text, json=options.json)
+        return
     builder = options.builder or None
     verified = rebuild.verify_build(
         job, builder=builder, recording=options.record, from_foundation=options.from_foundation

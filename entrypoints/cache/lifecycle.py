@@ -179,12 +179,12 @@ class Caches:
 
     def _carry_into(self, opened: Opened) -> None:
         image = self._plan.entries[0].factors
-        same = (
+        image_entries = (
             entry
             for entry in list_entries(self._plan.work)
             if image.items() <= entry.manifest.get("factors", {}).items()
         )
-        nearest_entry = find_nearest_entry(same, opened.entry)
+        nearest_entry = find_nearest_entry(image_entries, opened.entry)
         if nearest_entry and self._others is not None and find_writer(nearest_entry[0].path):
             return
         for folder in opened.entry.carry if nearest_entry else ():

@@ -19,8 +19,10 @@ def format_fix_script(findings: Iterable[Finding], image: str) -> str:
     """Return the script: a block for each finding that it can fix, and the instructions for the others."""
     wrong = [finding for finding in findings if finding.severity in WRONG]
     blocks = "".join(_format_fix_block(finding) for finding in wrong if finding.fix)
-    rest = "".join(_format_manual_fix(finding) for finding in wrong if not finding.fix and finding.severity != INFO)
-    body = (blocks or "\n# Nothing to change on this host.\n") + rest
+    instructions = "".join(
+        _format_manual_fix(finding) for finding in wrong if not finding.fix and finding.severity != INFO
+    )
+    body = (blocks or "\n# Nothing to change on this host.\n") + instructions
     with open(os.path.join(os.path.dirname(__file__), "fix.sh"), encoding="utf-8") as file:
         before, after = file.read().split("\n# @FINDINGS@\n")
     return before.replace("@IMAGE@", _format_comment(image)) + body + after

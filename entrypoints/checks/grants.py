@@ -77,8 +77,12 @@ def explain_no_device(profile: Mapping[str, Any], facts: Facts, env: Mapping[str
     if facts.devices or not cards:
         return None
     name = profile["accelerator"]
-    there = [path for path in cards if facts.grants.get(path)]
-    files = f"no usable device behind {' and '.join(there)}" if there else f"{' or '.join(cards)}: none to open"
+    granted_paths = [path for path in cards if facts.grants.get(path)]
+    files = (
+        f"no usable device behind {' and '.join(granted_paths)}"
+        if granted_paths
+        else f"{' or '.join(cards)}: none to open"
+    )
     failures = [f"{failure.where}: {failure.found}" for failure in facts.failures[:_NAMED]]
     failures += ["…"] if len(facts.failures) > _NAMED else []
     selecting = tuple((profile.get("variables") or {}).get("devices", ()))
@@ -197,11 +201,11 @@ def _check_limits(run: Run, facts: Facts) -> Iterable[Notice]:
 
 
 def _check_shared_memory(run: Run, facts: Facts) -> Iterable[Notice]:
-    """Yield a notice if /dev/shm is too small, or is Docker's default where the host's is required."""
+    """Yield a notice if /dev/shm is absent or too small, or is Docker's default where the host's is required."""
     shm = facts.mounts.get("shm")
-    if not shm or not shm.exists:
+    if not shm:
         return
-    observed = f"{shm.path} of {shm.total / GIB:.1f} GiB"
+    observed = f"{shm.path} of {shm.total / GIB:.1f} GiB" if shm.exists else f"no {shm.path}"
     if run.get("ipc"):
         small = _list_unchecked_words(run, "ipc") if shm.total <= USUAL_SHM else ()
         for word in small:

@@ -2,8 +2,9 @@
 
 A failure is data of the image: failures.json, made of templates/failures.yaml and the accelerator's own file. Its
 patterns are plain text in which * stands for any text. The pieces are searched one after the other, so no line makes
-the search slow. Causes come first, in the order of the log; then what follows from them, then notes. A failure that
-another one of the log explains is left out. Where no cause is found, those of other accelerators are looked for.
+the search slow. Its codes are numbers of a vendor's table, which lines print after one of the table's forms. Causes
+come first, in the order of the log; then what follows from them, then notes. A failure that another one of the log
+explains is left out. Where no cause is found, those of other accelerators are looked for.
 """
 
 from __future__ import annotations
@@ -40,6 +41,9 @@ _SIGNAL = re.compile(
 _SIGNALS = {"HUP": 1, "INT": 2, "QUIT": 3, "ILL": 4, "ABRT": 6, "BUS": 7, "FPE": 8, "KILL": 9, "SEGV": 11, "TERM": 15}
 _ALONE = re.compile(r"(?i)(?:(?:exit(?:ed)?|return|error)?[ _]{0,9}(?:code|status)?[ :=]{0,9})(-?\d{1,3})[.]?")
 _SIGNAL_ALONE = re.compile(r"(?i)(?:signal[ :=]*)?(?:SIG([A-Z]{2,4})|(?<=[ :=])(\d{1,2}))")
+_CODE = re.compile(r"(?: is)?[ :=(]{0,3}(-?\d{1,6})(?!\d)")
+"""A number of a vendor's table, after the words that the table's form has."""
+_CODE_ALONE = re.compile(r"-?\d{4,6}")
 _VALUE = re.compile(r"\{\w+\}")
 """What a finding has in braces, where `check` puts what it found."""
 _OURS = re.compile(r"(?:docs|templates|drydock|entrypoints)/")
@@ -78,7 +82,7 @@ class _Hit(NamedTuple):
     id: str
     kind: str
     weight: int
-    """Characters of the pattern: the longer, the more specific."""
+    """Characters of the pattern, or of the code and its form: the longer, the more specific."""
     minor: bool
     """The line is a warning's."""
 
@@ -89,7 +93,7 @@ def add_failures(profile: dict[str, Any], failure_data: Mapping[str, Any]) -> di
         language: {**words, **failure_data.get("translations", {}).get(language, {})}
         for language, words in (profile.get("translations") or {}).items()
     }
-    parts = {name: failure_data.get(name, {}) for name in ("failures", "foreign")}
+    parts = {name: failure_data.get(name, {}) for name in ("failures", "foreign", "code_forms")}
     return {**profile, "elsewhere": failure_data.get("findings", {}), **parts, "translations": texts}
 
 
@@ -102,7 +106,7 @@ def explain_log(text: str, profile: Mapping[str, Any]) -> tuple[Match, ...]:
     texts, foreign = _find_texts(profile), profile.get("foreign") or {}
     hits = [hit for hit in _choose_hits(_find_hits(whole, profile)) if hit.id in texts]
     if not any(hit.kind == CAUSE for hit in hits):
-        hits += _find_foreign_hits(whole, foreign, hits)
+        hits += _find_foreign_hits(whole, profile, hits)
     hits = _drop_explained(hits, {**foreign, **profile["failures"]})
     hits.sort(key=lambda hit: (KINDS.index(hit.kind), hit.start, hit.at))
     return tuple(_make_match(hit, whole, texts[hit.id], foreign) for hit in hits)
@@ -159,6 +163,7 @@ def _find_hits(text: str, profile: Mapping[str, Any]) -> Iterator[_Hit]:
         for code in failure["exits"]:
             exits.setdefault(code, []).append((name, failure.get("kind", CAUSE)))
     yield from _find_pattern_hits(text, profile["failures"])
+    yield from _find_code_hits(text, profile["failures"], profile.get("code_forms") or {})
     yield from _find_exits(text, exits)
     for match in islice(_FINDING.finditer(text), 1000):
         start = text.rfind("\n", 0, match.start()) + 1
@@ -169,14 +174,37 @@ def _find_pattern_hits(text: str, failures: Mapping[str, Any]) -> Iterator[_Hit]
     for name, failure in failures.items():
         for pattern in failure["patterns"]:
             pieces = pattern.split("*")
-            for start, at in islice(_find_lines(text, pieces), _OCCURRENCES):
+            for start, at, _ in islice(_find_lines(text, pieces), _OCCURRENCES):
                 yield _make_hit(text, start, at, name, failure.get("kind", CAUSE), sum(map(len, pieces)))
 
 
-def _find_foreign_hits(text: str, foreign: Mapping[str, Any], hits: Iterable[_Hit]) -> list[_Hit]:
+def _find_code_hits(
+    text: str, failures: Mapping[str, Any], forms: Mapping[str, Iterable[str]], *, alone: bool = True
+) -> Iterator[_Hit]:
+    """Yield the failures whose codes lines print, or that a text is which has nothing but a code."""
+    owners = {
+        (table, code): (name, failure.get("kind", CAUSE))
+        for name, failure in failures.items()
+        for table, codes in failure.get("codes", {}).items()
+        for code in codes
+    }
+    for table in sorted({table for table, _ in owners}):
+        for form in forms.get(table, ()):
+            pieces = form.split("*")
+            for start, at, end in islice(_find_lines(text, pieces), _OCCURRENCES):
+                match = _CODE.match(text, end)
+                owner = match and owners.get((table, int(match[1])))
+                if match and owner:
+                    yield _make_hit(text, start, at, *owner, sum(map(len, pieces)) + match.end() - end)
+    if alone and _CODE_ALONE.fullmatch(text):
+        yield from (_make_hit(text, 0, 0, *owner, 0) for (_, code), owner in owners.items() if code == int(text))
+
+
+def _find_foreign_hits(text: str, profile: Mapping[str, Any], hits: Iterable[_Hit]) -> list[_Hit]:
     """Return failures of other accelerators: their causes alone where the image's own failures explain other lines."""
-    own_lines = {hit.start for hit in hits}
-    foreign_hits = (hit for hit in _find_pattern_hits(text, foreign) if hit.start not in own_lines)
+    own_lines, foreign = {hit.start for hit in hits}, profile.get("foreign") or {}
+    codes = _find_code_hits(text, foreign, profile.get("code_forms") or {}, alone=False)
+    foreign_hits = (hit for hit in (*_find_pattern_hits(text, foreign), *codes) if hit.start not in own_lines)
     return [hit for hit in _choose_hits(foreign_hits) if hit.kind == CAUSE or not own_lines]
 
 
@@ -190,25 +218,27 @@ _OF_FINDING = 1 << 20
 """Weight of an id: nothing on its line is more specific."""
 
 
-def _find_lines(text: str, pieces: list[str]) -> Iterator[tuple[int, int]]:
-    """Yield the start of each line that has all pieces, in this order, and where the first piece is."""
+def _find_lines(text: str, pieces: list[str]) -> Iterator[tuple[int, int, int]]:
+    """Yield the start of each line that has all pieces, in this order; where the first begins and the last ends."""
     first, *later_pieces = pieces
     at = text.find(first)
     while at >= 0:
         end = text.find("\n", at)
         end = end if end >= 0 else len(text)
-        if _has_pieces_at(text, later_pieces, at + len(first), end):
-            yield text.rfind("\n", 0, at) + 1, at
+        last = _find_pieces_end(text, later_pieces, at + len(first), end)
+        if last >= 0:
+            yield text.rfind("\n", 0, at) + 1, at, last
         at = text.find(first, end)
 
 
-def _has_pieces_at(text: str, pieces: list[str], at: int, end: int) -> bool:
+def _find_pieces_end(text: str, pieces: list[str], at: int, end: int) -> int:
+    """Return where the last of the pieces ends; -1 if one is missing."""
     for piece in pieces:
         at = text.find(piece, at, end)
         if at < 0:
-            return False
+            return -1
         at += len(piece)
-    return True
+    return at
 
 
 def _find_exits(text: str, exits: Mapping[int, list[tuple[str, str]]]) -> Iterator[_Hit]:

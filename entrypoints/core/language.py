@@ -16,6 +16,8 @@ _PARTS = ("checks", "findings", "settings", "caches", "recommended", "run", "fai
 _SHOWN = ("text", "passed", "remediation", "because", "cause", "remedy")
 
 HOLE = re.compile(r"\{\d?\}")
+_PARTS_AT_MOST = 100
+"""Parts of a text that are translated: each takes five of the thousand nested calls that Python allows."""
 _SEPARATORS = {"; ": "；", ": ": "：", ", ": "，"}
 """What joins the parts of a text that code makes, and the same between translated parts, the widest first."""
 
@@ -120,6 +122,8 @@ def _translate_forms(words: Translations, text: str) -> Iterator[str]:
 
 def _translate_parts(words: Translations, text: str) -> str:
     """Return a text of which the parts are translated, or the text itself if no part has a translation."""
+    if sum(map(text.count, _SEPARATORS)) > _PARTS_AT_MOST:
+        return text
     remark = _PARENTHESES.fullmatch(text)
     if remark:
         head, inside = (translate_text(words, part) for part in remark.groups())

@@ -77,7 +77,7 @@ class AscendCase(Case):
     @property
     def is_eager(self) -> bool:
         """Whether no graphs are captured, by the user's flag or else the stack's."""
-        flag = self.given.flag(EAGER)
+        flag = self.user_flags.flag(EAGER)
         if flag is not None:
             return flag == "True"
         in_stack = [item["value"] for item in self.profile["settings"] if item["setting"] == EAGER]
@@ -86,7 +86,7 @@ class AscendCase(Case):
     @property
     def has_several_hosts(self) -> bool:
         """Whether the user runs the server on several hosts."""
-        return (self.given.number(NODES) or 1) > 1 or "--data-parallel-address" in self.given.flags
+        return (self.user_flags.number(NODES) or 1) > 1 or "--data-parallel-address" in self.user_flags.flags
 
 
 def decide(profile: Mapping[str, Any], facts: Facts, model: ModelFacts, user_flags: UserFlags) -> Decision:
@@ -115,13 +115,13 @@ def decide(profile: Mapping[str, Any], facts: Facts, model: ModelFacts, user_fla
 def make_ascend_rules(case: AscendCase) -> Rules:
     """Return the rules for the chips; a tensor-parallel size that the user set is not held against latent attention."""
     numbers, is_duo = case.thresholds, case.architecture == DUO
-    any_latent = is_duo or case.is_eager or case.given.number(TENSOR) is not None
+    any_latent = is_duo or case.is_eager or case.user_flags.number(TENSOR) is not None
     return Rules(
         **make_reach_fields(numbers),
         usable=numbers.number("usable_memory_share"),
         reserved=numbers.bytes("unseen_memory_gib") + numbers.bytes("runtime_memory_gib"),
         activations=numbers.bytes("activation_memory_gib") + _compute_mask_bytes(case),
-        element=element_bytes(case.given.flag("--dtype") or ""),
+        element=element_bytes(case.user_flags.flag("--dtype") or ""),
         block=numbers.whole("block_tokens"),
         expert="tp" if case.architecture in (A2, A3) else "",
         shortest_context=numbers.whole("shortest_context"),
@@ -145,8 +145,8 @@ def _list_engine_ranks(case: AscendCase) -> tuple[int, ...]:
         return ()
     if case.model.quantization not in numbers.words("quantization_methods"):
         return ()
-    ranks, intents = tuple(map(int, numbers.words("engine_ranks"))), case.given.intents
-    length = (case.given.number(LENGTH) or 0) if (case.given.flag(LENGTH) or "").isdigit() else 0
+    ranks, intents = tuple(map(int, numbers.words("engine_ranks"))), case.user_flags.intents
+    length = (case.user_flags.number(LENGTH) or 0) if (case.user_flags.flag(LENGTH) or "").isdigit() else 0
     if not length and intents.input and intents.output:
         length = intents.input[1] + intents.output[1]
     is_long = length > numbers.whole("long_requests") or bool(geometry.sparse and geometry.latent)
@@ -159,20 +159,20 @@ def _fit_by_latent_heads(case: AscendCase) -> Fit:
     Adapters and whole experts exclude each other (vllm-ascend 0.23 docs, LoRA).
     Raises the errors of `fit_model`.
     """
-    chip_rules = beside_adapters(make_ascend_rules(case), case.given, case.profile["vllm"], since=None)
+    chip_rules = beside_adapters(make_ascend_rules(case), case.user_flags, case.profile["vllm"], since=None)
     try:
-        return fit_model(case.facts, case.model, case.given, chip_rules)
+        return fit_model(case.facts, case.model, case.user_flags, chip_rules)
     except EntrypointError as error:
         if error.code != DOES_NOT_FIT or not chip_rules.latent_heads:
             raise
-    return fit_model(case.facts, case.model, case.given, chip_rules._replace(latent_heads=(), latent_ranks=0))
+    return fit_model(case.facts, case.model, case.user_flags, chip_rules._replace(latent_heads=(), latent_ranks=0))
 
 
 def _compute_mask_bytes(case: AscendCase) -> int:
     """Return the bytes of 310P's attention mask, doubled because building it needs a copy; other chips compress it."""
     if case.architecture != DUO:
         return 0
-    length = case.given.number(LENGTH) if (case.given.flag(LENGTH) or "").isdigit() else None
+    length = case.user_flags.number(LENGTH) if (case.user_flags.flag(LENGTH) or "").isdigit() else None
     return 2 * 2 * (length or case.thresholds.whole("longest_context_310p")) ** 2
 
 
@@ -233,7 +233,7 @@ def _refuse_on_duo(case: AscendCase) -> None:
     if case.model.geometry and case.model.geometry.latent and case.version >= _REFUSES_LATENT:
         message = f"{case.model.name}: vllm-ascend does not support latent attention on 310P"
         raise EntrypointError(MODEL, message, "use a model without it, or a host with Atlas A2 or A3")
-    if case.given.flag(EXPERT) == "True" and case.version >= _REFUSES_EXPERTS:
+    if case.user_flags.flag(EXPERT) == "True" and case.version >= _REFUSES_EXPERTS:
         raise EntrypointError(USAGE, f"{EXPERT}: vllm-ascend does not support it on 310P", f"leave out {EXPERT}")
 
 
@@ -279,7 +279,7 @@ def _choose_hccl_settings(case: AscendCase, fitted: Fit) -> dict[str, Value]:
     because = f"{TUNING} 3.1: the vector cores schedule communication, instead of the host and its AI CPU"
     instead = ("unset: the host launches every step of the communication",)
     values = {"HCCL_OP_EXPANSION_MODE": Value("AIV", because, instead)}
-    expert_parallel = EXPERT in fitted.values or case.given.flag(EXPERT) == "True"
+    expert_parallel = EXPERT in fitted.values or case.user_flags.flag(EXPERT) == "True"
     if expert_parallel:
         size = case.thresholds.whole("buffer_of_experts_mib")
         because = "tokens are sent to experts on other ranks through these buffers (size in MiB)"
@@ -337,7 +337,7 @@ def _choose_jemalloc(case: AscendCase) -> dict[str, Value]:
 
 def _choose_graph_mode(case: AscendCase, fitted: Fit) -> dict[str, Value]:
     """Choose the graph mode if vllm-ascend's default would fail."""
-    if case.is_eager or {GRAPHS, "--optimization-level"} & set(case.given.flags):
+    if case.is_eager or {GRAPHS, "--optimization-level"} & set(case.user_flags.flags):
         return {}
     if case.architecture == DUO:
         return {GRAPHS: _graphs_of_duo(case, fitted)}
@@ -370,7 +370,7 @@ def _decide_mixed_deployment(case: AscendCase) -> Decision:
     role_rules = make_ascend_rules(case)._replace(
         pipeline=False, executors=("mp",), chunk=_read_chunk_size(case), **_LAYOUTS[layout]
     )
-    fitted = fit_model(case.facts, case.model, case.given, role_rules)
+    fitted = fit_model(case.facts, case.model, case.user_flags, role_rules)
     values = {
         **fitted.values,
         **_tensor_of(case, layout, fitted),
@@ -381,7 +381,7 @@ def _decide_mixed_deployment(case: AscendCase) -> Decision:
         **_choose_gloo_interface(case),
         **_state_profiler_defaults(case),
     }
-    chosen = {name: value for name, value in values.items() if name not in case.given.flags}
+    chosen = {name: value for name, value in values.items() if name not in case.user_flags.flags}
     findings = (*fitted.findings, *_role_notices(case, layout), *_check_ascend_quantization(case))
     return Decision(chosen, findings, uses=fitted.uses)
 
@@ -420,7 +420,7 @@ def _choose_gloo_interface(case: AscendCase) -> dict[str, Value]:
 
 def _state_profiler_defaults(case: AscendCase) -> dict[str, Value]:
     """State the profiler's defaults if the user enabled profiling."""
-    if not case.given.variable(PROFILES):
+    if not case.user_flags.variable(PROFILES):
         return {}
     return {
         "PROFILER_TOKEN_THRESHOLD": Value(
@@ -434,9 +434,9 @@ def _role_notices(case: AscendCase, layout: str) -> Iterator[Notice]:
     served = case.thresholds.words("served_architectures")
     if case.model.architecture and case.model.architecture not in served:
         yield make_notice("NPU-041", case.model.architecture, f"one of {', '.join(served)}")
-    if layout != _ENGINES and (case.given.number(DATA) or 1) > 1:
-        yield make_notice("NPU-042", f"{DATA} {case.given.number(DATA)}", "1")
-    folder = case.given.variable(PROFILES)
+    if layout != _ENGINES and (case.user_flags.number(DATA) or 1) > 1:
+        yield make_notice("NPU-042", f"{DATA} {case.user_flags.number(DATA)}", "1")
+    folder = case.user_flags.variable(PROFILES)
     if folder and not _is_writable(case.facts, folder):
         yield make_notice("NPU-047", f"{PROFILES}={folder}", "a folder below a writable one")
 
@@ -494,6 +494,6 @@ def _check_latent_heads(case: AscendCase, fitted: Fit) -> Iterator[Notice]:
 
 def _long_mask(case: AscendCase) -> Iterator[Notice]:
     most = case.thresholds.whole("longest_context_310p")
-    length = case.given.flag(LENGTH)
+    length = case.user_flags.flag(LENGTH)
     if case.architecture == DUO and length in ("-1", "auto"):
         yield make_notice("NPU-046", f"{LENGTH} {length}", f"at most {most}", most=str(most))

@@ -43,9 +43,10 @@ SPARSE = "sparse-attention"
 _CARDS = {"9": "H100, H200, GH200", "10": "B200, B300, GB200", "12": "RTX PRO 6000, RTX 5090, GB10"}
 """First number of a compute capability → cards of it. Source: NVIDIA, CUDA GPU compute capability."""
 _NEWEST_MAJOR = "12"
-_JOINED, _JOINED_HOSTS = "GB10", 4
-"""A device, so many of whose hosts NVIDIA joins by their network cards for tensor parallelism: ConnectX-7 of 200 Gb/s
-is fast for a memory of 273 GB/s. Source: NVIDIA's DGX Spark playbooks, vLLM on two (TP 2) and on four (TP 4)."""
+_JOINED, _JOINED_HOSTS = "GB10", 8
+"""A device, so many of whose hosts share each layer over their network cards: ConnectX-7 of 200 Gb/s is fast for a
+memory of 273 GB/s. Source: NVIDIA's DGX Spark playbooks, vLLM on two (TP 2) and on four or more over a switch (TP 4);
+spark-arena/eugr-recipes, recipes/8x-spark-cluster (TP 8)."""
 
 
 def decide(profile: Mapping[str, Any], facts: Facts, model: ModelFacts, user_flags: UserFlags) -> Decision:
@@ -77,7 +78,7 @@ def _fit_steps(case: Case, gpu_rules: Rules) -> tuple[Fit, dict[str, Value]]:
     """
     smaller = _smaller_steps(case, gpu_rules)
     try:
-        usual = fit_model(case.facts, case.model, case.given, gpu_rules)
+        usual = fit_model(case.facts, case.model, case.user_flags, gpu_rules)
     except EntrypointError as error:
         fit_result = _fit_with_less(case, gpu_rules, smaller) if error.code == DOES_NOT_FIT else None
         if fit_result is None:
@@ -96,7 +97,7 @@ def _fit_with_less(case: Case, gpu_rules: Rules, smaller: dict[str, Value]) -> t
         with suppress(EntrypointError):
             return _fit_smallest(case, gpu_rules), smaller
     least = _make_smallest_rules(case, gpu_rules) if smaller else gpu_rules
-    conceded = fit_by_concessions(case.facts, case.model, case.given, least, _list_concessions(case, least))
+    conceded = fit_by_concessions(case.facts, case.model, case.user_flags, least, _list_concessions(case, least))
     return (conceded[0], {**smaller, **conceded[1]}) if conceded else None
 
 
@@ -104,7 +105,7 @@ def _list_concessions(case: Case, least: Rules) -> Iterator[Concession]:
     """Yield what gives way to a model that nearly fits: graphs, then the batch."""
     settings: dict[str, Value] = {}
     profiling, geometry = least.profiling, case.model.geometry
-    if profiling and geometry and profiling.graphs and not any(name in case.given.flags for name in _OF_GRAPHS):
+    if profiling and geometry and profiling.graphs and not any(name in case.user_flags.flags for name in _OF_GRAPHS):
         graphs = gib(profiling.graphs + geometry.layers * profiling.graphs_of_layer)
         because = f"captured graphs would take up to {graphs}, and the model fits only without them"
         settings[EAGER] = Value(value=True, because=because, instead=("not set: faster decoding, but does not fit",))
@@ -113,7 +114,7 @@ def _list_concessions(case: Case, least: Rules) -> Iterator[Concession]:
     if not case.thresholds.whole("batched_tokens_small"):  # a step computes whole prompts
         return
     for name, fewest, usual in ((BATCHED, _FEWEST_TOKENS, least.chunk), (SEQUENCES, _FEWEST_SEQUENCES, least.running)):
-        if name not in case.given.flags and fewest < usual:
+        if name not in case.user_flags.flags and fewest < usual:
             because = f"the model fits only with the activations and logits of so few, not of {usual}"
             settings[name] = Value(str(fewest), because, (f"{usual}: does not fit",))
     yield Concession(settings, least._replace(chunk=_FEWEST_TOKENS, running=_FEWEST_SEQUENCES))
@@ -121,7 +122,7 @@ def _list_concessions(case: Case, least: Rules) -> Iterator[Concession]:
 
 def _fit_smallest(case: Case, wanted: Rules) -> Fit:
     """Fit with the smallest steps. Raises the errors of `fit_model`."""
-    return fit_model(case.facts, case.model, case.given, _make_smallest_rules(case, wanted))
+    return fit_model(case.facts, case.model, case.user_flags, _make_smallest_rules(case, wanted))
 
 
 def _make_smallest_rules(case: Case, gpu_rules: Rules) -> Rules:
@@ -138,7 +139,7 @@ def _smaller_steps(case: Case, gpu_rules: Rules) -> dict[str, Value]:
     settings = {}
     for name, threshold, usual, unit in sizes:
         least = case.thresholds.whole(threshold)
-        if 0 < least < usual and name not in case.given.flags:
+        if 0 < least < usual and name not in case.user_flags.flags:
             because = f"a step of {usual} {unit}, vLLM's default, leaves no room for the KV cache"
             settings[name] = Value(str(least), because, (f"{usual}: does not fit",))
     return settings
@@ -160,7 +161,7 @@ def _check_sparse_attention(case: Case) -> None:
     """Raise REFUSED if vLLM has no kernel of the model's sparse latent attention for any of the GPUs."""
     geometry, majors = case.model.geometry, case.thresholds.words("sparse_attention_on")
     architectures = {device.architecture for device in case.facts.devices}
-    if geometry is None or not (geometry.sparse and geometry.latent) or SPARSE in case.given.accepted:
+    if geometry is None or not (geometry.sparse and geometry.latent) or SPARSE in case.user_flags.accepted:
         return
     if (
         not architectures
@@ -182,20 +183,20 @@ def make_cuda_rules(case: Case, dtype: Value) -> Rules:
     unified, memory = _has_unified_memory(case.facts), case.facts.memory
     process_bytes = numbers.bytes("unified_processes_gib")
     pairs = all(_JOINED in device.name for device in case.facts.devices)
-    joined = {"link": CARDS} if pairs and (case.given.number(NODES) or 1) <= _JOINED_HOSTS else {}
+    joined = {"link": CARDS} if pairs and (case.user_flags.number(NODES) or 1) <= _JOINED_HOSTS else {}
     return Rules(
         **{**make_reach_fields(numbers), **joined},
         usable=numbers.number("unified_share" if unified else "usable_share"),
         reserved=numbers.bytes("reserved_gib"),
         activations=numbers.bytes("activations_gib"),
-        element=element_bytes(case.given.flag("--dtype") or str(dtype.value)),
-        expert=experts_on_gpus(case.given),
+        element=element_bytes(case.user_flags.flag("--dtype") or str(dtype.value)),
+        expert=experts_on_gpus(case.user_flags),
         shortest_context=numbers.whole("shortest_context"),
         memory=memory.total if unified else None,
         free=max(0, memory.available - process_bytes) if unified else None,
         executors=numbers.words("executors"),
         chunk=_choose_step_tokens(case) or numbers.whole("activations_chunk"),
-        profiling=read_profiling(numbers, case.profile["vllm"], eager=case.given.flag(EAGER) == "True"),
+        profiling=read_profiling(numbers, case.profile["vllm"], eager=case.user_flags.flag(EAGER) == "True"),
         running=numbers.whole("running_large" if _is_large(case) else "running_small"),
         driver=0 if unified or case.facts.devices[0].card is not None else numbers.bytes("driver_gib"),
         offload="" if unified else SHARED,
@@ -252,7 +253,7 @@ def choose_driver(case: Case) -> dict[str, Value]:
     if (
         not compat
         or "gpu_brand" in kernel
-        or case.given.variable(LIBRARIES)
+        or case.user_flags.variable(LIBRARIES)
         or _parse_capability(driver) >= _parse_capability(compat)
     ):
         return {}
@@ -268,7 +269,7 @@ def choose_driver(case: Case) -> dict[str, Value]:
 def choose_visible(case: Case, fit_result: Fit) -> dict[str, Value]:
     """Set the visible GPUs unless they are the first ones, or the user set them."""
     chosen = fit_result.devices
-    if case.given.variable(VISIBLE) is not None:
+    if case.user_flags.variable(VISIBLE) is not None:
         return {}
     if len(chosen) == 1 and chosen[0].card is not None:
         because = f"{chosen[0].name}: CUDA lets a process use one MIG instance"
@@ -297,9 +298,9 @@ def _list_chosen_links(case: Case, chosen: tuple[Device, ...]) -> Iterator[Link]
 def choose_batches(case: Case, fit_result: Fit) -> dict[str, Value]:
     """Choose the number of tokens per step from the GPU's memory and --optimize."""
     tokens = _choose_step_tokens(case)
-    if not tokens or BATCHED in case.given.flags:
+    if not tokens or BATCHED in case.user_flags.flags:
         return {}
-    aim, small = case.given.intents.optimize, case.thresholds.whole("batched_tokens_small")
+    aim, small = case.user_flags.intents.optimize, case.thresholds.whole("batched_tokens_small")
     because = f"vLLM's default for a server on {fit_result.devices[0].name}"
     if aim == "throughput":
         because = "--optimize throughput: fewer and larger steps compute long prompts"
@@ -311,7 +312,7 @@ def choose_batches(case: Case, fit_result: Fit) -> dict[str, Value]:
 
 def _choose_step_tokens(case: Case) -> int:
     """Return the number of tokens of one step; 0 leaves it to vLLM."""
-    numbers, aim = case.thresholds, case.given.intents.optimize
+    numbers, aim = case.thresholds, case.user_flags.intents.optimize
     if aim == "latency":
         return numbers.whole("batched_tokens_small")
     if aim == "throughput":
@@ -334,7 +335,7 @@ def choose_numa(case: Case, fit_result: Fit) -> dict[str, Value]:
     derived, facts = derive_facts(case.facts), case.facts
     nodes = [device.node for device in fit_result.devices]
     all_cpus_usable = {cpu for node in facts.nodes for cpu in node.cpus} == {cpu.id for cpu in facts.cpus}
-    if NUMA not in case.given.known or NUMA in case.given.flags:
+    if NUMA not in case.user_flags.known or NUMA in case.user_flags.flags:
         return {}
     if None in nodes or derived.get("numa_nodes", 0) < _PAIR or not all_cpus_usable:
         return {}
@@ -350,7 +351,7 @@ def choose_all_reduce(case: Case, fit_result: Fit) -> dict[str, Value]:
     kinds = {link.kind for link in _list_chosen_links(case, fit_result.devices)}
     if fit_result.tensor <= _PAIR or not kinds or all(kind.startswith("NV") for kind in kinds):
         return {}
-    if ALL_REDUCE in case.given.flags:
+    if ALL_REDUCE in case.user_flags.flags:
         return {}
     because = f"vLLM's custom all-reduce over more than two GPUs needs NVLink; these have {', '.join(sorted(kinds))}"
     return {ALL_REDUCE: Value(value=True, because=because, instead=("enabled: vLLM disables it with a warning",))}
@@ -362,7 +363,7 @@ def choose_all_reduce(case: Case, fit_result: Fit) -> dict[str, Value]:
 def choose_eager(case: Case, fit_result: Fit) -> dict[str, Value]:
     """Capture no graphs on a small GPU that weights fill: what is left is worth more as KV cache."""
     numbers = case.thresholds
-    if any(name in case.given.flags for name in _OF_GRAPHS):
+    if any(name in case.user_flags.flags for name in _OF_GRAPHS):
         return {}
     limit, share = numbers.bytes("eager_device_gib"), numbers.number("eager_weights_share")
     full = [use for use in fit_result.uses if use.total <= limit and use.weights > share * use.total]
@@ -381,14 +382,14 @@ def _find_cuda_notices(case: Case, fit_result: Fit) -> Iterator[Notice]:
     yield from _check_allocator(case)
     yield from _awq_without_kernel(case, fit_result)
     yield from _emulated_type(case, fit_result)
-    if (case.given.flag("--dtype") or "").lower() == "bfloat16" and choose_dtype(case).value == "float16":
+    if (case.user_flags.flag("--dtype") or "").lower() == "bfloat16" and choose_dtype(case).value == "float16":
         yield make_notice("CUDA-031", "--dtype bfloat16", "--dtype float16")
 
 
 def _check_allocator(case: Case) -> Iterator[Notice]:
-    values = (case.given.variable(name) for name in ALLOCATOR)
+    values = (case.user_flags.variable(name) for name in ALLOCATOR)
     conf = next((value for value in values if value), "")
-    if "expandable_segments:True" in conf and "--enable-sleep-mode" in case.given.flags:
+    if "expandable_segments:True" in conf and "--enable-sleep-mode" in case.user_flags.flags:
         yield make_notice("CUDA-032", conf, "no expandable_segments:True")
 
 

@@ -19,7 +19,7 @@ class Case(NamedTuple):
     profile: Mapping[str, Any]
     facts: Facts
     model: ModelFacts
-    given: UserFlags
+    user_flags: UserFlags
 
     @property
     def thresholds(self) -> Thresholds:

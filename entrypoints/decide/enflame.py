@@ -41,7 +41,7 @@ class EnflameCase(Case):
     @property
     def methods(self) -> tuple[str, ...]:
         """The quantisations: the model's own, and another one of the user's --quantization."""
-        names = (self.model.quantization, self.given.flag(QUANTIZATION) or "")
+        names = (self.model.quantization, self.user_flags.flag(QUANTIZATION) or "")
         return tuple(dict.fromkeys(name for name in names if name))
 
     @property
@@ -77,7 +77,7 @@ def make_enflame_rules(case: EnflameCase, dtype: str) -> Rules:
     """Return the rules for S60 cards."""
     numbers = case.thresholds
     share = "usable_share_of_experts" if _spreads_experts(case) else "usable_share"
-    cache = case.given.flag("--kv-cache-dtype") or "auto"
+    cache = case.user_flags.flag("--kv-cache-dtype") or "auto"
     return Rules(
         **make_reach_fields(numbers),
         usable=numbers.number(share),
@@ -85,14 +85,14 @@ def make_enflame_rules(case: EnflameCase, dtype: str) -> Rules:
         activations=numbers.bytes("activations_gib"),
         element=element_bytes(dtype),
         kv_element=1 if cache.startswith(("int8", "fp8")) else element_bytes(dtype),
-        block=case.given.number(BLOCK_SIZE) or 64,
+        block=case.user_flags.number(BLOCK_SIZE) or 64,
         expert="needed",
         data=False,  # each engine is a separate server that reads its rank from VLLM_DP_RANK
     )
 
 
 def _spreads_experts(case: EnflameCase) -> bool:
-    return case.given.flag("--enable-expert-parallel") == "True"
+    return case.user_flags.flag("--enable-expert-parallel") == "True"
 
 
 # --- models and quantisations ---------------------------------------------------------------------------------------
@@ -109,7 +109,7 @@ def find_vendor_table(model: ModelFacts) -> str:
 def _require_supported(case: EnflameCase) -> Iterator[Notice]:
     """Raise MODEL for what the vendor does not support, or yield a FAIL notice if the user set --quantization."""
     for problem, value, expected, hint in (*_bad_quantisation(case), *_bad_pair(case)):
-        if case.given.flag(QUANTIZATION) is None:
+        if case.user_flags.flag(QUANTIZATION) is None:
             raise EntrypointError(MODEL, f"{case.model.name}: {problem}: found {value}, expected {expected}", hint)
         yield make_notice("GCU-030", value, expected, what=problem)
 
@@ -172,7 +172,7 @@ def choose_dtype(case: EnflameCase) -> Value:
     if case.schemes and not (case.model.geometry and case.model.geometry.experts):
         because = "the vendor's quantised kernels compute in float16 (W4A16, W8A16)"
         return Value("float16", because, ("bfloat16: the vendor does not run quantised models in it",))
-    unstable = case.given.vllm.refuse_float16(case.model.model_type)
+    unstable = case.user_flags.vllm.refuse_float16(case.model.model_type)
     if unstable:
         return Value("bfloat16", f"vLLM refuses float16 for {case.model.model_type}: {unstable}", ("float16: refused",))
     if not _is_listed(case):
@@ -232,8 +232,8 @@ def _choose_enflame_cards(case: EnflameCase, chosen: Fit) -> dict[str, Value]:
 
 def _choose_exchange_buffer(case: EnflameCase) -> dict[str, Value]:
     """Set the size of the buffer for the engines' exchange of tokens between experts, by the vendor's formula."""
-    engines, tokens = case.given.variable("VLLM_DP_SIZE"), case.given.number(BATCHED)
-    tokens = tokens or case.given.number("--max-model-len")
+    engines, tokens = case.user_flags.variable("VLLM_DP_SIZE"), case.user_flags.number(BATCHED)
+    tokens = tokens or case.user_flags.number("--max-model-len")
     if not (engines and tokens and case.model.geometry and case.model.geometry.hidden and _spreads_experts(case)):
         return {}
     count, hidden = parse_count(engines, "VLLM_DP_SIZE"), case.model.geometry.hidden
@@ -262,7 +262,11 @@ DEVICE, BACKEND, METHOD = "--device", "VLLM_ATTENTION_BACKEND", "VLLM_WORKER_MUL
 def _required_notices(case: EnflameCase) -> Iterator[Notice]:
     """Yield a notice for each value of the user's that the plugin does not work with."""
     stack = {item["setting"]: str(item["value"]) for item in case.profile["settings"]}
-    device, backend, method = case.given.flag(DEVICE), case.given.variable(BACKEND), case.given.variable(METHOD)
+    device, backend, method = (
+        case.user_flags.flag(DEVICE),
+        case.user_flags.variable(BACKEND),
+        case.user_flags.variable(METHOD),
+    )
     if device not in (None, "gcu"):
         yield make_notice("GCU-039", f"{DEVICE} {device}", "gcu")
     if backend and BACKEND in stack and backend.upper() != stack[BACKEND]:
@@ -273,7 +277,7 @@ def _required_notices(case: EnflameCase) -> Iterator[Notice]:
 
 def _type_notices(case: EnflameCase) -> Iterator[Notice]:
     """Yield a notice if the vendor has not validated the model in the type that serves it, whoever chose it."""
-    stated = case.given.flag("--dtype") or ""
+    stated = case.user_flags.flag("--dtype") or ""
     dtype = {"half": "float16"}.get(stated, stated) or str(choose_dtype(case).value)
     if dtype not in _FLOATS or case.methods or not _is_listed(case) or case.lists(dtype):
         return
@@ -290,12 +294,12 @@ def _type_notices(case: EnflameCase) -> Iterator[Notice]:
 
 
 def _cache_notices(case: EnflameCase) -> Iterator[Notice]:
-    cache = case.given.flag("--kv-cache-dtype") or "auto"
+    cache = case.user_flags.flag("--kv-cache-dtype") or "auto"
     if cache.startswith("fp8"):
         yield make_notice("GCU-033", f"--kv-cache-dtype {cache}", "int8")
     if cache == "auto":
         return
-    if case.given.flag("--quantization-param-path") is None:
+    if case.user_flags.flag("--quantization-param-path") is None:
         yield make_notice("GCU-034", "no --quantization-param-path", "the file of scales")
     if _is_listed(case) and not case.lists("int8_cache"):
         yield make_notice("GCU-035", case.model.architecture, "one of the list")

@@ -76,13 +76,13 @@ LEAST = {
 
 
 def choose_kernels(
-    profile: Mapping[str, Any], cards: set[str], model: ModelFacts, given: UserFlags
+    profile: Mapping[str, Any], cards: set[str], model: ModelFacts, user_flags: UserFlags
 ) -> dict[str, Value]:
     """Return the settings of the rules for this architecture on these cards, as far as this vLLM has them."""
     return {
         rule.setting: Value(rule.value, f"recipe {rule.recipe} sets it for {model.architecture}", _instead(rule))
         for rule in _matching(profile["accelerator"], cards, model)
-        if parse_version_numbers(profile["vllm"])[:2] >= LEAST[rule.recipe] and _is_known(rule.setting, given)
+        if parse_version_numbers(profile["vllm"])[:2] >= LEAST[rule.recipe] and _is_known(rule.setting, user_flags)
     }
 
 
@@ -98,9 +98,9 @@ def _instead(rule: Rule) -> tuple[str, ...]:
     return ("vLLM's default: other kernels, which the recipe avoids on this card",) if rule.accelerator else ()
 
 
-def _is_known(setting: str, given: UserFlags) -> bool:
+def _is_known(setting: str, user_flags: UserFlags) -> bool:
     """Return whether this vLLM has a flag or reads a variable, as far as that is known."""
     if setting.startswith("-"):
-        return not given.known or setting in given.known
-    variables = given.vllm.own_or_assumed("variables")
+        return not user_flags.known or setting in user_flags.known
+    variables = user_flags.vllm.own_or_assumed("variables")
     return variables is None or setting in variables

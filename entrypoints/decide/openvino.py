@@ -58,14 +58,14 @@ class OpenvinoCase(Case):
     @property
     def kv_size(self) -> int:
         """Bytes of a number in the KV cache."""
-        return _SIZES.get((self.given.variable(KV_PRECISION) or "u8").lower(), 2)
+        return _SIZES.get((self.user_flags.variable(KV_PRECISION) or "u8").lower(), 2)
 
     @property
     def length(self) -> int | None:
         """Tokens of the longest sequence, by the user's flag, the intents or the model."""
-        intents, geometry = self.given.intents, self.model.geometry
-        if self.given.flag(LENGTH):
-            return self.given.number(LENGTH)
+        intents, geometry = self.user_flags.intents, self.model.geometry
+        if self.user_flags.flag(LENGTH):
+            return self.user_flags.number(LENGTH)
         if intents.input and intents.output:
             return intents.input[1] + intents.output[1]
         return geometry.max_length if geometry else None
@@ -93,12 +93,12 @@ def _refuse_bad_settings(case: OpenvinoCase) -> None:
     if not case.facts.memory.total:
         missing = "; ".join(f"{failure.where}: {failure.found}" for failure in case.facts.failures)
         raise EntrypointError(HOST, f"the host's memory is unknown: {missing}", "run `check` for the details")
-    if case.model.problem and not case.given.variable(KV_SPACE):
+    if case.model.problem and not case.user_flags.variable(KV_SPACE):
         raise EntrypointError(MODEL, case.model.problem, f"complete the file, or set {KV_SPACE} yourself")
     for name in ("--tensor-parallel-size", "--pipeline-parallel-size"):
-        if (case.given.number(name) or 1) > 1:
+        if (case.user_flags.number(name) or 1) > 1:
             hint = "remove the flag; for more throughput, start one server per socket behind a router"
-            raise EntrypointError(USAGE, f"{case.given.flags[name].given}: the plugin runs only one process", hint)
+            raise EntrypointError(USAGE, f"{case.user_flags.flags[name].given}: the plugin runs only one process", hint)
 
 
 # --- GPU ------------------------------------------------------------------------------------------------------------
@@ -134,7 +134,7 @@ def _choose_cpu_settings(case: OpenvinoCase) -> dict[str, Value]:
 def _choose_weights_and_cache(case: OpenvinoCase) -> dict[str, Value]:
     """Give the KV cache the memory left by weights and conversion; use u8 weights only if 16-bit ones do not fit."""
     room, room_in_u8, values = _find_room_beside_weights(case, 2), _find_room_beside_weights(case, 1), {}
-    user = case.given.variable(QUANTIZED)
+    user = case.user_flags.variable(QUANTIZED)
     only_u8_fits = _count_whole_gib(case, room) < 1 <= _count_whole_gib(case, room_in_u8)
     if only_u8_fits if user is None else user.lower() in ("on", "true", "1"):
         before, after = gib(_count_weight_bytes(case, 2)), gib(_count_weight_bytes(case, 1))
@@ -150,14 +150,14 @@ def _choose_weights_and_cache(case: OpenvinoCase) -> dict[str, Value]:
 
 def _count_user_space(case: OpenvinoCase, room: RankRoom, values: Mapping[str, Value]) -> int:
     """Return the GiB of the user's KV cache; 0 without one. Raises DOES_NOT_FIT. In the plugin, 0 means its default."""
-    stated = case.given.variable(KV_SPACE)
+    stated = case.user_flags.variable(KV_SPACE)
     space = 0 if stated is None else parse_count(stated, KV_SPACE, least=0) or _DEFAULT_SPACE
     weights, geometry = _count_weight_bytes(case, 1 if QUANTIZED in values else 2), case.model.geometry
     if space:
         check_user_cache(case.model.name, KV_SPACE, f"{KV_SPACE}={stated}", space * GIB, weights, room)
-    if BLOCKS in case.given.flags and geometry:
-        blocks = count_block_bytes(case.given, geometry, case.kv_size, 1, _BLOCK)
-        check_user_cache(case.model.name, BLOCKS, case.given.flags[BLOCKS].given, blocks, weights, room)
+    if BLOCKS in case.user_flags.flags and geometry:
+        blocks = count_block_bytes(case.user_flags, geometry, case.kv_size, 1, _BLOCK)
+        check_user_cache(case.model.name, BLOCKS, case.user_flags.flags[BLOCKS].given, blocks, weights, room)
     return space
 
 
@@ -184,7 +184,7 @@ def _choose_cache_size(case: OpenvinoCase, room: RankRoom, most: int) -> dict[st
         return {KV_SPACE: Value(str(most), f"{room.describe()}; {case.model.unknown or 'its length is unknown'}")}
     cores = max(len(domain.cores) for domain in list_rank_domains(case.facts))  # the plugin uses one socket
     tokens = cores * case.thresholds.whole("kv_tokens_per_core")
-    sequences = case.given.number("--max-num-seqs") or case.given.intents.concurrency or _SEQUENCES
+    sequences = case.user_flags.number("--max-num-seqs") or case.user_flags.intents.concurrency or _SEQUENCES
     use = compute_useful_cache(geometry, CacheDemand(length, sequences, tokens), case.kv_size, 1)
     four = "4, the plugin's default: independent of machine and model"
     if use.space < most:
@@ -203,13 +203,13 @@ def _choose_intent_length(case: OpenvinoCase, space: int) -> dict[str, Value]:
 
 def _choose_fitting_length(case: OpenvinoCase, geometry: Geometry, length: int, space: int) -> dict[str, Value]:
     """Return a shorter --max-model-len if one sequence does not fit in `space` GiB. Raises DOES_NOT_FIT."""
-    from_intents = case.given.intents.input and case.given.intents.output
+    from_intents = case.user_flags.intents.input and case.user_flags.intents.output
     need = geometry.kv_bytes(length, case.kv_size, 1)
     if need <= space * GIB:
         because = "the sum of the upper ends of --input-range and --output-range"
-        return {LENGTH: Value(str(length), because)} if from_intents and not case.given.flag(LENGTH) else {}
+        return {LENGTH: Value(str(length), because)} if from_intents and not case.user_flags.flag(LENGTH) else {}
     longest = find_longest_sequence(geometry, space * GIB, case.kv_size, 1)
-    if case.given.flag(LENGTH) or from_intents or longest < case.thresholds.whole("shortest_context"):
+    if case.user_flags.flag(LENGTH) or from_intents or longest < case.thresholds.whole("shortest_context"):
         message = f"{case.model.name}: {length} tokens need {gib(need)} of KV cache, {space} GiB are available"
         raise does_not_fit(message, f"{LENGTH} {longest} fits; or use more memory")
     because = f"one sequence of the model's {length} tokens needs {gib(need)} of KV cache, {space} GiB are available"
@@ -218,14 +218,14 @@ def _choose_fitting_length(case: OpenvinoCase, geometry: Geometry, length: int, 
 
 def _choose_chunked_prefill(case: OpenvinoCase) -> dict[str, Value]:
     """Compute prompts in chunks, unless the user sets prefix caching: the plugin does not support both."""
-    prefixes = case.given.flags.get(PREFIXES)
+    prefixes = case.user_flags.flags.get(PREFIXES)
     if prefixes is not None and prefixes.value is not False:
         return {}
     tokens = case.thresholds.whole("batched_tokens")
     because = (
         f"{README}: answers start and continue sooner; the plugin does not support it together with prefix caching"
     )
-    batch = max(tokens, case.given.number("--max-num-seqs") or case.given.intents.concurrency or _SEQUENCES)
+    batch = max(tokens, case.user_flags.number("--max-num-seqs") or case.user_flags.intents.concurrency or _SEQUENCES)
     return {
         "--enable-chunked-prefill": Value(value=True, because=because),
         BATCHED: Value(str(batch), f"{README}: {tokens} tokens, but at least the number of concurrent sequences"),
@@ -234,7 +234,7 @@ def _choose_chunked_prefill(case: OpenvinoCase) -> dict[str, Value]:
 
 def _choose_sequence_limit(case: OpenvinoCase) -> dict[str, Value]:
     """Return --max-num-seqs for --concurrency."""
-    concurrency = case.given.intents.concurrency
+    concurrency = case.user_flags.intents.concurrency
     return {"--max-num-seqs": Value(str(concurrency), f"--concurrency {concurrency}")} if concurrency else {}
 
 
@@ -243,13 +243,13 @@ def _choose_sequence_limit(case: OpenvinoCase) -> dict[str, Value]:
 
 def _find_openvino_notices(case: OpenvinoCase) -> Iterator[Notice]:
     """Yield notices about settings of the user that are kept but have a cost."""
-    old = case.given.variable(OLD_KV_PRECISION)
+    old = case.user_flags.variable(OLD_KV_PRECISION)
     if old:
         yield make_notice("PLAN-081", f"{OLD_KV_PRECISION}={old}", f"{KV_PRECISION}={old}", precision=old)
-    if case.given.flag(PREFIXES) == "True" and case.given.flag("--enable-chunked-prefill") == "True":
+    if case.user_flags.flag(PREFIXES) == "True" and case.user_flags.flag("--enable-chunked-prefill") == "True":
         yield make_notice("PLAN-082", "both", "one of them")
     method, methods = case.model.quantization, case.thresholds.words("quantization_methods")
     if method and method not in methods:
         yield make_notice("PLAN-084", method, f"one of {', '.join(methods)}")
-    if case.given.flag("--enable-lora") == "True":
+    if case.user_flags.flag("--enable-lora") == "True":
         yield make_notice("PLAN-083", "--enable-lora", "none")

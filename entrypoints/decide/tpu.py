@@ -95,7 +95,7 @@ def make_tpu_rules(case: Case, dtype: str) -> Rules:
         reserved=numbers.bytes("reserved_gib"),
         activations=numbers.bytes("activations_gib"),
         element=size,
-        kv_element=1 if (case.given.flag("--kv-cache-dtype") or "").startswith("fp8") else size,
+        kv_element=1 if (case.user_flags.flag("--kv-cache-dtype") or "").startswith("fp8") else size,
         block=numbers.whole("block_tokens"),
         expert="tp",
         memory=numbers.bytes(name) if case.facts.devices else None,
@@ -108,7 +108,7 @@ def make_tpu_rules(case: Case, dtype: str) -> Rules:
 
 def _refuse_quantisation(case: Case) -> None:
     methods = case.thresholds.words("quantization_methods")
-    method = case.given.flag("--quantization") or case.model.quantization
+    method = case.user_flags.flag("--quantization") or case.model.quantization
     if method and method not in methods:
         message = f"{case.model.name}: the TPU platform does not support quantisation {method}"
         raise EntrypointError(MODEL, message, f"use the unquantised model, or one in {', '.join(methods)}")
@@ -167,9 +167,9 @@ def token_paddings(least: int, most: int, gap: int) -> tuple[int, ...]:
 
 def _compiled_shapes(case: Case, chosen: Fit) -> Iterator[Notice]:
     """Yield a notice with the number of shapes that are compiled before the server is ready."""
-    if case.given.variable("SKIP_JAX_PRECOMPILE") in ("1", "true", "True"):
+    if case.user_flags.variable("SKIP_JAX_PRECOMPILE") in ("1", "true", "True"):
         return
-    user_flags, numbers = case.given, case.thresholds
+    user_flags, numbers = case.user_flags, case.thresholds
     most = user_flags.number(BATCHED) or numbers.whole("batched_tokens")
     least = _read_count_variable(user_flags, LEAST) or numbers.whole("least_token_bucket")
     tokens = token_paddings(least, most, _read_count_variable(user_flags, GAP))

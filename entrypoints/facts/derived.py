@@ -39,9 +39,9 @@ def derive_facts(facts: Facts) -> dict[str, Any]:
     memory_available_gib: memory that can still be allocated.
     swap_used_mib: swap in use.
     hugepages_idle_percent: idle huge pages, as a share of the host's memory.
-    shm_gib, cache_free_gib: size of /dev/shm, free space of the cache folder.
+    shm_gib, cache_free_gib: size of /dev/shm (0 if there is none), free space of the cache folder.
     memlock_mib, nofile: the highest values that `serve` can set.
-    pids: the limit of processes and threads.
+    pids: the smaller limit of processes and threads: the container's, and its user's (RLIMIT_NPROC).
     mempolicy: whether memory can be bound to a NUMA node (allowed, blocked).
     devices: number of devices.
     architectures, names: the different ones among the devices. A device whose architecture is not known, such as a
@@ -60,12 +60,12 @@ def derive_facts(facts: Facts) -> dict[str, Any]:
         "memory_gib": _round_to_gib(min(facts.memory.total, facts.cgroup.memory_limit or facts.memory.total)),
         "memory_available_gib": _round_to_gib(available_memory(facts)),
         "swap_used_mib": (facts.memory.swap_total - facts.memory.swap_free) // MIB,
-        "shm_gib": _round_to_gib(shm.total) if shm and shm.exists else None,
+        "shm_gib": _round_to_gib(shm.total) if shm else None,
         "cache_free_gib": _round_to_gib(cache.free) if cache and cache.writable else None,
         "hugepages_idle_percent": _idle_huge_pages(facts),
         "memlock_mib": _as_number(facts.limits.reachable("memlock")) // MIB,
         "nofile": _as_number(facts.limits.reachable("nofile")),
-        "pids": _as_number(facts.cgroup.pids_limit),
+        "pids": min(_as_number(facts.cgroup.pids_limit), _as_number(facts.limits.nproc)),
         "mempolicy": _describe_mempolicy(facts.kernel),
         "devices": len(facts.devices) or None,
         "architectures": sorted({device.architecture or device.name for device in facts.devices} - {""}) or None,

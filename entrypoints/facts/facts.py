@@ -60,7 +60,7 @@ def collect_facts(host: Host, commands: Commands, profile: Mapping[str, Any], en
         nodes=nodes,
         memory=memory,
         cgroup=system.read_cgroup(host),
-        limits=system.read_limits(host),
+        limits=system.read_limits(host, status),
         mounts=system.read_mounts(host, env),
         kernel=kernel | dict(probed.knobs),
         devices=probed.devices,

@@ -34,13 +34,23 @@ class Commands:
     def run(self, argv: tuple[str, ...], timeout: float) -> Result:
         """Run a command for at most `timeout` seconds. The code is 127 if it does not exist, 124 if it timed out.
 
+        It is 126 where the command exists and ended with 127, as the loader does that finds no library of it.
+
         A tool that timed out once is not run again, because the driver would not answer the next command either.
         """
         result = self._hung.get(argv[0]) or self._run(argv, timeout)
+        if result.rc == NOT_FOUND and not _is_absent(result):
+            result = result._replace(rc=NOT_EXECUTABLE)
         if result.rc == TIMED_OUT:
             self._hung[argv[0]] = result
         self.answers[" ".join(argv)] = result
         return result
+
+
+def _is_absent(result: Result) -> bool:
+    """Tell whether an answer is that of a command that does not exist: nothing, our words, or a shell's."""
+    words = (result.stdout + result.stderr).rstrip()
+    return not words or words.endswith(("not found", "not recorded"))
 
 
 def run_live(

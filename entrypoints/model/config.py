@@ -185,15 +185,18 @@ def _list_missing_sizes(part: Table, kind: str) -> dict[str, int]:
 def _parse_quantization(outer: Table, text: Table) -> Quantization:
     """Parse how weights are quantised.
 
-    ModelOpt's checkpoints are named modelopt for every algorithm; vLLM selects by the algorithm (its modelopt.py).
+    ModelOpt's checkpoints are named modelopt for every algorithm, or by their producer; vLLM selects by the algorithm
+    (its modelopt.py, and transformers_utils/model_arch_config_convertor.py). It takes an empty table for none.
     """
     parts = [(outer, "quantization_config"), (outer, "compression_config"), (text, "quantization_config")]
-    tables = [table for part, key in parts if (table := optional_table(part, key)) is not None]
-    if not tables:
+    table = next(filter(None, (optional_table(part, key) for part, key in parts)), None)
+    if not table:
         return Quantization()
-    table = next(filter(None, tables), tables[0])
-    method = str(table.get("quant_method", "unnamed"))
-    if method == "modelopt" and "NVFP4" in str(table.get("quant_algo")).upper():
+    method, algorithm = str(table.get("quant_method", "unnamed")), table.get("quant_algo")
+    nested = optional_table(table, "quantization") or {}
+    if (optional_table(table, "producer") or {}).get("name") == "modelopt" and "quant_algo" in nested:
+        method, algorithm = "modelopt", nested["quant_algo"]
+    if method == "modelopt" and "NVFP4" in str(algorithm).upper():
         method = "modelopt_fp4"
     groups = [
         weights

@@ -96,12 +96,14 @@ class MountedModels(NamedTuple):
         items = self.models or self.others
         return f"no model given; {where}" + (f": {_join_shown(items)}" if items else "")
 
-    def require_one(self, command: str) -> MountedModel:
+    def require_one(self, command: str, *, can_mount: bool = True) -> MountedModel:
         """Return the only model. Raises MODEL for none, and for several; a name is added to the command."""
         if self.has_one:
             return self.models[0]
         if self.models:
             raise EntrypointError(MODEL, self.lack, f"name one of them: {command} {self.example}")
+        if not can_mount:
+            raise EntrypointError(MODEL, self.lack, f"name one: {command} {self.example}")
         mount = f"mount the folder of a model, such as -v /data/Qwen3-8B:{self.folder}/Qwen3-8B:ro"
         raise EntrypointError(MODEL, self.lack, f"{mount}; or name one: {command} {self.example}")
 
@@ -219,8 +221,8 @@ def _judge_folder(folder: str, listing: _Listing) -> MountedModel | None:
 def _find_problem(folder: str, listing: _Listing) -> str | None:
     """Return why a folder is no model to serve; empty for one, None if it holds nothing of a model."""
     names = {*listing.files, *listing.dangling}
-    whole = [name for name in listing.files if not _OF_ADAPTERS.match(name)]
-    weights = [name for name in whole if name.endswith(WEIGHTS)]
+    model_files = [name for name in listing.files if not _OF_ADAPTERS.match(name)]
+    weights = [name for name in model_files if name.endswith(WEIGHTS)]
     if _PIPELINE in names:
         return "a pipeline of diffusers"
     if _ADAPTER in names and not weights:
@@ -230,7 +232,7 @@ def _find_problem(folder: str, listing: _Listing) -> str | None:
         return _describe_leftovers(names, weights)
     if config in listing.dangling or (listing.dangling and not weights):
         return f"{(config, *listing.dangling)[-1]} is a link to a file that is not there: mount the whole cache"
-    return _judge_config(folder, config, whole)
+    return _judge_config(folder, config, model_files)
 
 
 def _describe_leftovers(names: Collection[str], weights: Collection[str]) -> str | None:

@@ -7,7 +7,8 @@ the hub. If neither answers, the model is unknown, and the plan says so.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from functools import partial
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -52,6 +53,11 @@ VOCABULARY = "o200k_base.tiktoken"
 _CONFIG = "config.json"
 _MISTRAL = "params.json"
 """Mistral's own name and layout of config.json."""
+_OF_MODELOPT = "hf_quant_config.json"
+_METHODS = {_OF_MODELOPT: "modelopt", "quantize_config.json": "gptq", "quant_config.json": "awq"}
+"""Files that say how weights are quantised where config.json does not → their method. vLLM reads the first by itself,
+and the others with --quantization. Source: vLLM 0.32, transformers_utils/config.py, get_config;
+model_executor/model_loader/weight_utils.py, get_quant_config."""
 _READ_AS_IT_IS = ("auto", "safetensors", "pt", "hf", "mistral")
 """Values of --load-format with which vLLM loads the weights from the folder as they are."""
 
@@ -377,7 +383,8 @@ def _ask_hub(name: str, hub: Hub, load_format: str) -> ModelFacts:
             name, f"{name} has no {_CONFIG}: --load-format {load_format} decides which files are read"
         )
     where = redact_value("", hub.url(name, _CONFIG))
-    config = _parse_config_table(parse_model_json(text, where), where)
+    table = _add_quantisation(parse_model_json(text, where), partial(fetch_hub_file, hub, name), (_OF_MODELOPT,))
+    config = _parse_config_table(table, where)
     facts = parse_model(name, config, where)
     if load_format not in _READ_AS_IT_IS:
         return facts._replace(unknown=_decided_by(load_format))
@@ -406,7 +413,7 @@ def _read_config(folder: str) -> tuple[str, Config]:
     mistral = os.path.join(folder, _MISTRAL)
     if os.path.exists(mistral) and not os.path.exists(path):
         path = mistral
-    return path, _parse_config_table(read_json(path), path)
+    return path, _parse_config_table(_add_quantisation(read_json(path), in_folder(folder), _METHODS), path)
 
 
 def _parse_config_table(table: Table, where: str) -> Config:
@@ -414,6 +421,19 @@ def _parse_config_table(table: Table, where: str) -> Config:
         return parse_config(table)
     except ValueError as error:
         raise EntrypointError(MODEL, f"{where}: {error}", "correct the file, or download it again") from error
+
+
+def _add_quantisation(table: Table, read: Read, files: Iterable[str]) -> Table:
+    """Return a configuration with how its weights are quantised, if only another file says it. Raises MODEL."""
+    text_config = table.get("text_config")
+    parts = (table, text_config if isinstance(text_config, dict) else {})
+    if any(part.get(key) is not None for part in parts for key in ("quantization_config", "compression_config")):
+        return table
+    for file in files:
+        text = read(file)
+        if text is not None:
+            return {**table, "quantization_config": {"quant_method": _METHODS[file], **parse_model_json(text, file)}}
+    return table
 
 
 def _is_path(name: str) -> bool:

@@ -141,8 +141,8 @@ def _make_count_figures(findings: tuple[Finding, ...]) -> tuple[Figure, ...]:
             for finding in findings
             if finding.severity == severity and severity in _OPEN
         ][:2]
-        rest = [f"and {count - len(first)} more"] if first and count > len(first) else []
-        text = f"of {format_count(len(findings), 'check')}" if severity == "PASS" else "; ".join((*first, *rest))
+        omission = [f"and {count - len(first)} more"] if first and count > len(first) else []
+        text = f"of {format_count(len(findings), 'check')}" if severity == "PASS" else "; ".join((*first, *omission))
         figures.append(Figure(f"{count} {severity}", text, severity.lower()))
     return tuple(figures)
 

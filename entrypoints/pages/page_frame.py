@@ -47,11 +47,11 @@ def make_summary_figure(severities: Mapping[str, int], worst: str) -> Figure:
     """Return how many findings there are of each severity, and the worst one in words."""
     counts = [f"{severities[name]} {name}" for name in SEVERITIES[:-1] if severities.get(name)]
     passed = severities.get("PASS", 0)
-    rest = [*counts[1:], *([f"{format_count(passed, 'check')} passed"] if passed else [])]
+    other_counts = [*counts[1:], *([f"{format_count(passed, 'check')} passed"] if passed else [])]
     if not counts:
-        return Figure("No findings", ", ".join(rest), "pass")
+        return Figure("No findings", ", ".join(other_counts), "pass")
     tone = counts[0].split()[1].lower()
-    return Figure(counts[0], "; ".join(filter(None, (worst, ", ".join(rest)))), tone)
+    return Figure(counts[0], "; ".join(filter(None, (worst, ", ".join(other_counts)))), tone)
 
 
 def shorten_to_clause(text: str) -> str:
@@ -86,8 +86,10 @@ def render_command(env: Mapping[str, str], argv: tuple[str, ...], reasons: Itera
         flags.append(_render_line(line if place == len(lines) - 1 else f"{line} \\", reason))
     title = f"{format_count(len(caches), 'variable')} for caches below {folder}"
     folded = f"<details><summary>{escape(title)}</summary>{''.join(caches)}</details>" if caches else ""
-    rest = "".join(_render_line(f"{reason.setting} = {reason.value}", reason) for reason in reasons_by_setting.values())
-    also = f"<h3>Also decided</h3><div class='lines'>{rest}</div>" if rest else ""
+    other_lines_html = "".join(
+        _render_line(f"{reason.setting} = {reason.value}", reason) for reason in reasons_by_setting.values()
+    )
+    also = f"<h3>Also decided</h3><div class='lines'>{other_lines_html}</div>" if other_lines_html else ""
     return f"<div class='lines'>{folded}{''.join((*other_lines, *flags))}</div>{also}"
 
 

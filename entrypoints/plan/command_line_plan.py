@@ -54,6 +54,7 @@ class Planned(NamedTuple):
 
     facts: Facts
     model: ModelFacts
+    user_flags: UserFlags
     plan: ServePlan
 
 
@@ -93,7 +94,7 @@ def plan_command_line(arguments: Arguments, env: Env, profile: Profile) -> Plann
     _require_known(model, _DESCRIBE if arguments.verb == "plan" else _MOUNT)
     if draft:
         _require_known(draft, _MOUNT)
-    return Planned(facts, model, plan)
+    return Planned(facts, model, user_flags, plan)
 
 
 def _choose_model(arguments: Arguments, env: Env, profile: Profile, user_flags: UserFlags) -> tuple[str, str]:
@@ -117,7 +118,8 @@ def _choose_model(arguments: Arguments, env: Env, profile: Profile, user_flags: 
 
     excluded_paths = (parse_drafting(user_flags).model, *map(user_flags.flag, _OTHER_FOLDERS))
     mounted_models = find_mounted_models(locate_models(env), tuple(filter(None, excluded_paths)))
-    model = mounted_models.require_one(f"{arguments.verb} {MODEL_NAME}")
+    command = f"{arguments.verb} {MODEL_NAME}"
+    model = mounted_models.require_one(command, can_mount=HUB_CACHES not in env)  # set by ./inv: it is no container
     print_message(translate_text(profile.get("words") or {}, mounted_models.describe_choice()))
     return model.path, mounted_models.because
 

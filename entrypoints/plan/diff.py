@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
+from entrypoints.cache.entries import COMPILED
 from entrypoints.core.errors import USAGE, EntrypointError
 from entrypoints.core.folders import read_bounded
 from entrypoints.core.parse import parse_untrusted_json
@@ -55,8 +56,16 @@ def compare_plan_settings(first: Mapping[str, Side], second: Mapping[str, Side])
 
 
 def format_changes(changes: tuple[Change, ...]) -> str:
-    """Format changes as text."""
-    return "".join(line for change in changes for line in _format_setting_change(change)) or "no differences\n"
+    """Format changes as text; folders of the cache, which have the image's name, are one line at the end."""
+    folders = [change.setting for change in changes if _is_cache_folder(change)]
+    lines = [line for change in changes if not _is_cache_folder(change) for line in _format_setting_change(change)]
+    lines += [f"folders of the cache, by image and device: {', '.join(folders)}\n"] if folders else []
+    return "".join(lines) or "no differences\n"
+
+
+def _is_cache_folder(change: Change) -> bool:
+    sides = [side for side in (change.first, change.second) if side]
+    return all(side.origin == "default" and f"/{COMPILED}/" in side.value for side in sides)
 
 
 def _parse_reason(reason: Any) -> tuple[str, Side]:

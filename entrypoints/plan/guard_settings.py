@@ -84,9 +84,12 @@ def choose_request_limits(model: ModelFacts, user_flags: UserFlags, exported: Ma
     """Return the settings of the middleware."""
     media = " and ".join(model.modalities)
     most, what = (MAX_BODY_OF_MEDIA, f"a request with {media}") if media else (MAX_BODY_OF_TEXT, "a request of text")
+    because = f"what administers the server is closed; {ADMIN} opens it"
+    if user_flags.access.admin_keys or ADMIN_KEY_VARIABLE in user_flags.env:
+        because = f"only a key of {ADMIN_KEY_FILE} administers the server"
     values = {
         MOST_VARIABLE: Value(str(most), f"bytes of the largest body: {what}; {MOST} changes it", ("vLLM: no limit",)),
-        ADMIN_VARIABLE: Value("0", f"what administers the server is closed; {ADMIN} opens it"),
+        ADMIN_VARIABLE: Value("0", because),
         PYTHON_PATH: _python_path(user_flags, exported),
     }
     if not user_flags.known or MIDDLEWARE in user_flags.known:

@@ -84,7 +84,8 @@ def find_attention_refusals(
     layer = _describe_layer(model, lists, settings)
     if layer:
         answers = find_answers(release, accelerator, layer, _find_device(accelerator, facts))
-        yield from _refused_layer(accelerator, name if accelerator != "cpu" else "", answers, options)
+        for refusal in _refused_layer(accelerator, name if accelerator != "cpu" else "", answers, options):
+            yield refusal._replace(problem=_restore_block(refusal.problem, settings))
     if layer and settings.get(CACHE_TYPE) == "fp8_e5m2" and model.quantization == "fp8":
         problem = f"{CACHE_TYPE} fp8_e5m2 with weights of FP8"  # source: layers/attention/attention.py
         yield Refusal("fp8_e5m2", problem, f"{CACHE_TYPE} fp8 or auto", is_of_release=True)
@@ -112,8 +113,19 @@ def _list_options(model: ModelFacts, settings: Settings) -> list[str]:
         options.append(f"{CACHE_TYPE} {cache_type}")
     if block.isdecimal() and int(block) and not (model.geometry and model.geometry.states):
         # Kernels divide a block: the greatest power of two in it decides. Layers with a state change the blocks' size.
-        options.append(f"{BLOCK_SIZE} {int(block) & -int(block)}")
+        options.append(_reduce_block(int(block)))
     return options
+
+
+def _reduce_block(block: int) -> str:
+    """Return the option that vLLM was asked about for a block size: with the greatest power of two in it."""
+    return f"{BLOCK_SIZE} {block & -block}"
+
+
+def _restore_block(problem: str, settings: Settings) -> str:
+    """Return a problem with the block size that is set, in place of the one that vLLM was asked about."""
+    block = str(settings.get(BLOCK_SIZE) or "")
+    return problem.replace(_reduce_block(int(block)), f"{BLOCK_SIZE} {block}", 1) if block.isdecimal() else problem
 
 
 def _describe_layer(model: ModelFacts, lists: VllmLists, settings: Settings) -> str:

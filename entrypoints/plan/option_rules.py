@@ -22,6 +22,7 @@ from entrypoints.request.flags import (
     KV_TRANSFER,
     LENGTH,
     LOCAL,
+    MODE,
     PIPELINE,
     PREFILL_CONTEXT,
     QUANTIZATION,
@@ -45,7 +46,7 @@ WEIGHTS = '{"quant_method":"gptq","bits":4,"group_size":128,"desc_act":false,"sy
 GPTQ = f'--hf-overrides {{"quantization_config":{WEIGHTS}}}'
 """Parts of examples. The last makes the configuration say that weights are quantised."""
 CPU_BATCH = 2048
-"""Tokens of a batch on CPUs, where the command sets none: the example is refused with this number."""
+"""Tokens of a batch on CPUs for each rank, where the command sets none: the example is refused with this number."""
 WITHOUT_BALANCE = ("cpu", "tpu")
 """Accelerators whose platforms neither balance experts nor free their memory while a server sleeps."""
 LOOKUP = ("ngram", "[ngram]", "ngram_gpu", "extract_hidden_states")
@@ -55,12 +56,20 @@ WITHOUT_DRAFT = (*LOOKUP, "suffix", "dspark", "custom_class")
 model."""
 OF_ONE_FORM = ("awq", "awq_marlin", "gptq", "gptq_marlin", "modelopt", "modelopt_fp4", "modelopt_mxfp8")
 """Methods that read how the weights were quantised, and take weights of their own form only."""
+WHILE_LOADING = (
+    *("fp8", "fp8_per_block", "fp8_per_channel", "fp8_per_tensor", "mxfp4", "mxfp8", "gpt_oss_mxfp4"),
+    *("experts_int8", "int8_per_channel_weight_only", "nvfp4_per_token"),
+)
+"""Methods that quantise while they load. These and OF_FILES take weights of their own form only: vLLM 0.32 was asked
+about each of its 30 methods with weights of FP8, GPTQ, AWQ and compressed-tensors."""
 OF_FILES = (
     *OF_ONE_FORM,
-    *("auto_awq", "auto_gptq", "compressed-tensors", "modelopt_mixed", "moe_wna16", "quark", "torchao"),
+    *("auto_awq", "auto_gptq", "compressed-tensors", "modelopt_mixed", "moe_wna16", "online", "quark", "torchao"),
 )
 """Methods that fail for weights that were not quantised: vLLM 0.32 was asked about each of its 30 methods. Of these,
 Gaudi's plugin quantises with `inc` while it loads."""
+OF_SEVERAL_FORMS = ("moe_wna16",)
+"""Methods of files that read the forms of GPTQ and AWQ."""
 STAGED_DRAFTS = ("glm_ocr", "nemotron_h", "qwen4_exp")
 """Types of models whose drafting layers may have stages where those of others may not. Source: vLLM 0.16 to 0.29,
 classes of model_executor/models/*mtp*.py with SupportsPP among their bases."""
@@ -187,7 +196,11 @@ def _shares_no_copies(options: Options) -> bool:
 
 
 def _exceeds_default_batch(options: Options) -> bool:
-    return options.accelerator == "cpu" and BATCHED not in options.settings and options.count(SEQUENCES) > CPU_BATCH
+    """Source: vLLM 0.32, engine/arg_utils.py, get_batch_defaults and what follows --performance-mode."""
+    if options.accelerator != "cpu" or BATCHED in options.settings:
+        return False
+    ranks = options.count(TENSOR, 1) * options.count(PIPELINE, 1)
+    return options.count(SEQUENCES) > CPU_BATCH * ranks * (2 if options.settings.get(MODE) == "throughput" else 1)
 
 
 def _names_no_connector(options: Options) -> bool:
@@ -207,10 +220,17 @@ def _quantises_no_files(options: Options) -> bool:
 
 
 def _contradicts_weights(options: Options) -> bool:
-    """Return whether the user names a method of quantised weights, and the weights have another, or none."""
+    """Return whether the user names a method, and the weights are quantised with another one."""
     method, of_weights = str(options.settings.get(QUANTIZATION)), options.model.quantization
-    is_other = method.partition("_")[0] != of_weights.partition("_")[0] and of_weights in (*OF_ONE_FORM, "fp8")
-    return QUANTIZATION in options.user_flags.flags and method in OF_ONE_FORM and is_other
+    is_known = of_weights in (*OF_ONE_FORM, "fp8", "compressed-tensors") and method in (*OF_FILES, *WHILE_LOADING)
+    is_other = _get_form(method) != _get_form(of_weights) and method not in OF_SEVERAL_FORMS
+    return QUANTIZATION in options.user_flags.flags and is_known and is_other
+
+
+def _get_form(method: str) -> str:
+    """Return the form of weights that a method reads: gptq for auto_gptq and gptq_marlin, modelopt for modelopt_fp4."""
+    form = method.removeprefix("auto_").removesuffix("_marlin")
+    return form.partition("_")[0] if form.startswith("modelopt") else form
 
 
 def _lacks_draft_model(options: Options) -> bool:

@@ -71,7 +71,7 @@ class Case(NamedTuple):
 
     facts: Mapping[str, Any]
     card: Card | None
-    given: UserFlags
+    user_flags: UserFlags
     features: tuple[str, ...]
     """Names of the features that are used."""
 
@@ -215,7 +215,7 @@ def _collect_recipe_settings(case: Case) -> Settings:
         _add_part(settings, *(particular or [feature]), on_hardware=bool(particular), opt_in=opt_in)
         if particular == [{}]:
             settings.left_out[name] = "the recipe does not have it on this hardware"
-    _drop_unwanted(settings, case.given)
+    _drop_unwanted(settings, case.user_flags)
     return settings
 
 
@@ -224,7 +224,7 @@ def _add_tensor_size(settings: Settings, case: Case, facts: Facts) -> None:
 
     A user who sets any size of the server has decided how it is split.
     """
-    if case.given.role.name != SERVE or any(name in case.given.flags for name in SPLIT):
+    if case.user_flags.role.name != SERVE or any(name in case.user_flags.flags for name in SPLIT):
         return
     size, count = read_tensor_size(case.facts, case.card), len(facts.devices) or len(facts.nodes)
     if size > count:
@@ -335,8 +335,8 @@ def _merge_recipe_tables(below: Mapping[str, Any], above: Mapping[str, Any]) -> 
 
 
 def _find_recipe_notices(case: Case, model: ModelFacts, name: str, settings: Settings) -> Iterator[Notice]:
-    architectures = case.given.vllm.names("architectures")
-    if case.facts.get("needs_code") and not case.given.flags.get(REMOTE_CODE):
+    architectures = case.user_flags.vllm.names("architectures")
+    if case.facts.get("needs_code") and not case.user_flags.flags.get(REMOTE_CODE):
         if architectures is None or model.architecture in architectures:
             yield make_notice("PLAN-164", f"{REMOTE_CODE} in the recipe", "vLLM's own code of the model", recipe=name)
         else:

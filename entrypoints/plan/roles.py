@@ -92,8 +92,8 @@ def _make_connector_settings(transfer: Mapping[str, Any], facts: Facts) -> dict[
 def _side_channel(user_flags: UserFlags) -> dict[str, Value]:
     """Return where NIXL's handshake is answered."""
     role, host_ip = user_flags.role, user_flags.variable("VLLM_HOST_IP")
-    same = "the same on every host: it is a part of the compile cache's key"
-    because = f"given as --side-channel-port; {same}" if role.port else f"vLLM's usual port; {same}"
+    why_same = "the same on every host: it is a part of the compile cache's key"
+    because = f"given as --side-channel-port; {why_same}" if role.port else f"vLLM's usual port; {why_same}"
     settings = {SIDE_PORT: Value(str(role.port or SIDE_PORT_DEFAULT), because)}
     if role.host or host_ip:
         reason = "given as --side-channel-host" if role.host else "as in VLLM_HOST_IP"

@@ -24,6 +24,7 @@ from entrypoints.plan.other_rows import describe_taking_rows
 from entrypoints.plan.parsers import find_tool_refusals
 from entrypoints.plan.refusal import Refusal
 from entrypoints.request.flags import (
+    ADAPTERS,
     DTYPE,
     EXECUTOR,
     IMPLEMENTATION,
@@ -31,6 +32,7 @@ from entrypoints.request.flags import (
     KV_OFFLOAD,
     KV_TRANSFER,
     LOAD_FORMAT,
+    OF_ADAPTERS,
     OVERRIDES,
     QUANTIZATION,
     REASONING_PARSER,
@@ -38,7 +40,7 @@ from entrypoints.request.flags import (
     SPECULATION,
     TOOL_PARSER,
 )
-from entrypoints.request.option_values import read_json_option
+from entrypoints.request.option_values import is_switched_on, read_json_option
 from entrypoints.request.speculative import parse_speculation
 from entrypoints.request.vllm_flags import UserFlags
 from entrypoints.request.vllm_lists import ACCEPT, BOOLEAN, VllmLists
@@ -165,7 +167,8 @@ def find_refusals(
             yield from find_refused_value(lists.lists["flags"].get(name, ""), name, flag.value, flag.given)
         else:
             yield from _refused_by_release(lists, name, flag.value, flag.given)
-        yield from _refused_by_range(lists, name, flag.value, flag.given)
+        if name not in OF_ADAPTERS or is_switched_on(settings, ADAPTERS):
+            yield from _refused_by_range(lists, name, flag.value, flag.given)
         yield from _refused_keys(lists, name, flag.value)
 
 
@@ -194,6 +197,9 @@ def _refused_keys(lists: VllmLists, name: str, value: str | bool) -> Iterator[Re
         if key not in keys and "keys" in lists.lists:
             yield Refusal(option, f"{option}: key {key}", _find_close_names(key, keys), USAGE)
         words = keys.get(key)
+        is_number = dot and isinstance(word, str) and word.isdecimal()  # vLLM reads -cc.mode 3 as JSON
+        if words and isinstance(word, str) and not is_number and not all(item.isdecimal() for item in words):
+            words = [item for item in words if not item.isdecimal()]  # vLLM takes 0 and "NONE", but not "0"
         if words and isinstance(word, (str, int)) and str(word).lower() not in (item.lower() for item in words):
             yield Refusal(option, f"{option}: {key} {word}", f"one of {', '.join(words)}", USAGE, is_of_release=True)
 
@@ -202,7 +208,9 @@ def _refused_by_release(lists: VllmLists, name: str, value: str | bool, flag_tex
     """Yield a value of a flag that the release does not list of which this vLLM is a fork or a plugin's host."""
     takes = lists.lists.get("flags_of_release", {}).get(name, "")
     is_extended = name in EXTENDED or name.endswith("-backend")
-    if isinstance(takes, list) and not is_extended and not any(word.isdecimal() for word in takes):
+    has_words = isinstance(takes, list) and not is_extended and not any(word.isdecimal() for word in takes)
+    # vLLM 0.9 also takes image=5,video=5 where it takes JSON. Source: engine/arg_utils.py, nullable_kvs.
+    if has_words or (takes == "json" and str(value).startswith("{")):
         for refusal in find_refused_value(takes, name, value, flag_text):
             yield refusal._replace(is_of_release=True)
 

@@ -232,8 +232,9 @@ def _ask_backend(platform: Any, kind: str, backend: Any, fields: Mapping[str, An
     try:
         platform.get_attn_backend_cls(backend, AttentionSelectorConfig(**fields))
     except REFUSALS as error:
-        stated = re.search(r"Reason: \[(.{0,2000})\]$", str(error), re.DOTALL)
-        reasons = stated[1].replace("'", "").split(", ") if stated else [str(error).strip() or "refused"]
+        _, heading, listed = str(error).rpartition("Reason: [")
+        is_list = heading and listed.endswith("]")
+        reasons = listed[:-1].replace("'", "").split(", ") if is_list else [str(error).strip() or "refused"]
         known = [reason for reason in reasons if not NOT_ASKED.search(reason)]
         return None if "ImportError" in str(error) or not known else ", ".join(known)
     except Exception:  # noqa: BLE001 - what is not a refusal says nothing about the layer

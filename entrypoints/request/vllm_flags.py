@@ -15,7 +15,18 @@ from typing import NamedTuple
 from entrypoints.core.errors import USAGE, EntrypointError
 from entrypoints.core.folders import read_bounded
 from entrypoints.request.access import Access
-from entrypoints.request.flags import API_KEY, CONFIG_FILE, HOSTS, MODEL_NAME, RANGES, SHORT, UTILISATION, Range
+from entrypoints.request.flags import (
+    ADAPTERS,
+    API_KEY,
+    CONFIG_FILE,
+    HOSTS,
+    MODEL_NAME,
+    OF_ADAPTERS,
+    RANGES,
+    SHORT,
+    UTILISATION,
+    Range,
+)
 from entrypoints.request.intents import NONE, Intents
 from entrypoints.request.recipes import NOTHING_PUBLISHED, Recipe
 from entrypoints.request.roles import Role
@@ -144,7 +155,8 @@ def _check_numbers(user_flags: UserFlags) -> None:
     """Raise USAGE for a number that vLLM refuses only after seconds of imports."""
     for name, limits in RANGES.items():
         text = user_flags.flag(name)
-        if text is None or text in limits.words:
+        is_read = name not in OF_ADAPTERS or user_flags.flag(ADAPTERS) == "True"
+        if text is None or text in limits.words or not is_read:
             continue
         if limits.whole:
             user_flags.number(name)
@@ -252,7 +264,7 @@ def _make_unknown_error(name: str, option_strings: frozenset[str]) -> Entrypoint
 
     if name in SUCCESSORS:
         return EntrypointError(USAGE, f"{name}: this image's vLLM has removed it", describe_successor(name))
-    close = get_close_matches(name, sorted({*option_strings, *FLAGS}), n=1, cutoff=0.5)
+    close = get_close_matches(name, sorted({*option_strings, *FLAGS}), n=1, cutoff=0.5 if name.startswith("--") else 1)
     hint = f"did you mean {close[0]}?" if close else "--help lists drydock's flags, --help=all vLLM's"
     return EntrypointError(USAGE, f"unknown flag {name}: not a flag of drydock or of this image's vLLM", hint)
 

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from entrypoints.cache.lifecycle import Caches
     from entrypoints.core.records import Facts, ServePlan
     from entrypoints.request.arguments import Options
+    from entrypoints.serve.exit_status import End
     from entrypoints.serve.plugin_files import ReportFile
     from entrypoints.serve.rank_protocol import Member
 
@@ -243,10 +244,8 @@ def _run_supervised(
     """
     import time
 
-    from entrypoints.core.language import translate_text
     from entrypoints.host.events import explain_limit_events, limit_events
     from entrypoints.plan import guard_settings
-    from entrypoints.serve.exit_status import advise_on_memory
     from entrypoints.serve.job import ServeJob
     from entrypoints.serve.plugin_files import (
         DRAINING_VARIABLE,
@@ -303,8 +302,19 @@ def _run_supervised(
     end = supervise_server(job, profile, print_message)
     report_file.take()  # of a start that did not become ready
     stacks.remove()
+    return _close_caches_and_tell_end(end, caches, profile, patient=until_ready)
+
+
+def _close_caches_and_tell_end(end: End, caches: Caches, profile: Mapping[str, Any], *, patient: bool) -> int:
+    """Keep or drop what vLLM compiled, print why it ended, and return the exit code; or restart without bad entries.
+
+    `patient`: wait until the entries are written. Raises the end as an error if it has a hint.
+    """
+    from entrypoints.core.language import translate_text
+    from entrypoints.serve.exit_status import advise_on_memory
+
     suspects = caches.suspects() if end.failed else ""
-    caches.close(patient=until_ready)
+    caches.close(patient=patient)
     if suspects:
         _restart_without_suspects(end.cause, suspects)
     if end.hint:

@@ -52,12 +52,14 @@ def parse_lines(text: str) -> Measured:
     """Return what the lines of all ranks and engines say, of the rank with the least room."""
     weights = _parse_pattern_numbers(_WEIGHTS, text)
     consumed = [sum(map(_parse_comma_number, figures)) for figures in _CONSUMED.findall(text)]
-    rest = [_parse_comma_number(active) + _parse_comma_number(outside) for _, active, outside in _USED.findall(text)]
+    other_bytes = [
+        _parse_comma_number(active) + _parse_comma_number(outside) for _, active, outside in _USED.findall(text)
+    ]
     if consumed and weights:
-        rest.append(max(consumed) - max(weights))
+        other_bytes.append(max(consumed) - max(weights))
     return Measured(
         max(weights, default=None),
-        max(rest, default=None),
+        max(other_bytes, default=None),
         min(_parse_pattern_numbers(_CACHE, text), default=None),
         min(_parse_cache_tokens(text), default=None),
     )

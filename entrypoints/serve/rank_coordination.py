@@ -164,14 +164,17 @@ class Leader:
 
         `requested`: a signal asked this rank to stop.
         """
-        with self._lock:
-            self._roll.end(0, time.monotonic(), end.cause[:CAUSE_AT_MOST])
         if not requested and end.code not in (OK, GROUP_ENDED):
+            with self._lock:
+                self._roll.end(0, time.monotonic(), end.cause[:CAUSE_AT_MOST])
             _wait_for(self._others_ended, SETTLE)
             end = self._named(end)
-        with self._lock:
+        with self._lock:  # in one step: a rank that reads an end without its code takes it for a failure
+            self._roll.end(0, time.monotonic(), end.cause[:CAUSE_AT_MOST])
             self._roll.final = Final(end.code, end.cause[:CAUSE_AT_MOST])
-        _wait_for(self._informed, LINGER)
+        # `warm` has succeeded: nothing waits for this exit, and a rank that does not hear of it would fail.
+        linger = LINGER if requested or end.code != OK else max(LINGER, self._roll.member.patience)
+        _wait_for(lambda: self._informed(max(LATE, linger)), linger)
         return end
 
     def _named(self, end: End) -> End:
@@ -183,9 +186,9 @@ class Leader:
         with self._lock:
             return self._roll.others_ended()
 
-    def _informed(self) -> bool:
+    def _informed(self, silent_at_most: float) -> bool:
         with self._lock:
-            return self._roll.informed(time.monotonic())
+            return self._roll.informed(time.monotonic(), silent_at_most)
 
 
 class Follower:

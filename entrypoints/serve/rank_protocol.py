@@ -273,10 +273,10 @@ class Roll:
         """Return the ranks that are not a part of the server yet."""
         return tuple(rank for rank in range(1, self.member.hosts) if rank not in self._known)
 
-    def informed(self, now: float) -> bool:
-        """Return whether every rank that still reports knows of the end."""
+    def informed(self, now: float, silent_at_most: float = LATE) -> bool:
+        """Return whether every rank knows of the end; one that is silent for longer, in seconds, does not count."""
         return all(
-            rank in self._informed or rank in self._ends or now - standing.heard >= LATE
+            rank in self._informed or rank in self._ends or now - standing.heard >= silent_at_most
             for rank, standing in self._known.items()
         )
 

@@ -137,7 +137,7 @@ def _measure_requests(run: Run, endpoint: Endpoint, extra_words: tuple[str, ...]
 def _measure_offline(run: Run) -> Result:
     """Measure a model without a server, with the plan's flags, environment, limits and caches."""
     arguments, kind = run.arguments, run.arguments.bench.kind
-    facts, _, plan = plan_command_line(arguments, run.env, run.profile)
+    facts, _, _, plan = plan_command_line(arguments, run.env, run.profile)
     if plan.group:
         raise EntrypointError(USAGE, f"--kind {kind}: measures one host", "measure several by --url")
     tell_user(format_reasons_text(plan))

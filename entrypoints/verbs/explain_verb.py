@@ -56,9 +56,10 @@ def _read_explain_text(words: Sequence[str]) -> str:
         return read_log(stdin.buffer) if stdin and (words or not stdin.isatty()) else ""
     if all(os.path.isfile(word) for word in words):
         return "\n".join(map(_read_log_file, words))
-    if len(words) == 1 and _PATH.fullmatch(words[0]):
+    is_folder = os.path.isdir(words[0])
+    if len(words) == 1 and (is_folder or _PATH.fullmatch(words[0])):
         hint = "mount the file, or give the log on standard input: docker run -i IMG explain - < FILE"
-        raise EntrypointError(USAGE, f"explain: {words[0]}: no such file", hint)
+        raise EntrypointError(USAGE, f"explain: {words[0]}: {'is a folder' if is_folder else 'no such file'}", hint)
     return " ".join(words)
 
 

@@ -85,7 +85,7 @@ def _write_refusal_page(arguments: Arguments, env: Env, profile: Profile, error:
 
 def _print_plan(arguments: Arguments, profile: Profile, planned: Planned) -> None:
     """Print the plan for people or programs; with --rehearse, programs get it together with vLLM's answer."""
-    facts, _, plan = planned
+    facts, plan = planned.facts, planned.plan
     words = profile.get("words") or {}
     if arguments.options.json:
         if not arguments.rehearse:
@@ -121,7 +121,7 @@ def _rehearse_plan(arguments: Arguments, env: Env, profile: Profile, planned: Pl
     from entrypoints.plan.rehearse import REFUSES, Case, format_rehearsal, make_refusal, rehearse_plan
     from entrypoints.serve.launch import make_vllm_environment
 
-    facts, model, plan = planned
+    facts, model, plan = planned.facts, planned.model, planned.plan
     case = Case(profile, facts, model, plan, bool(arguments.root), arguments.rehearse_seconds)
     rehearsal = rehearse_plan(case, make_vllm_environment(plan, env), tell_user)
     if arguments.options.json:

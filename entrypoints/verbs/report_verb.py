@@ -114,7 +114,7 @@ def _make_plan(
     from entrypoints.plan.plan_text import format_plan_text
 
     try:
-        _, _, plan = plan_command_line(arguments, env, profile)
+        plan = plan_command_line(arguments, env, profile).plan
     except EntrypointError as error:
         return None, f"exit code {error.code}: {error}"
     return plan, format_plan_text(plan)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from entrypoints.checks.findings import format_findings_log, has_failures, sort_worst_first
-from entrypoints.core.errors import CHECK_FAILED, MODEL, EntrypointError
+from entrypoints.core.errors import CHECK_FAILED, MODEL, USAGE, EntrypointError
 from entrypoints.core.language import translate_text
 from entrypoints.core.parse import parse_version_numbers
 from entrypoints.core.text import print_message, tell_user
@@ -18,10 +18,15 @@ from entrypoints.facts.image_files import read_localized_profile
 from entrypoints.plan.command_line_plan import plan_command_line
 from entrypoints.plan.plan_text import format_reasons_text, select_problems
 from entrypoints.request.arguments import Arguments
+from entrypoints.request.vllm_flags import UserFlags
 from entrypoints.serve.launch import serve_plan
 
 Env = Mapping[str, str]
 
+_FILE_FLAGS = ("--chat-template", "--ssl-keyfile", "--ssl-certfile", "--ssl-ca-certs")
+"""What vLLM and its server open after the weights are loaded. Source: vLLM 0.32 entrypoints/openai/api_server.py."""
+_TEMPLATE_MARKS = frozenset("{}\n")
+"""A chat template with one of them is no path. Source: vLLM 0.32 entrypoints/chat_utils.py, _load_chat_template."""
 _HELP_IN_PARTS = (0, 11)
 """The first vLLM whose --help lists groups, and --help=all flags. To 0.10.2, `all` is a word that names contain."""
 
@@ -34,14 +39,16 @@ def run_serve(arguments: Arguments, env: Env) -> int:
 def start_vllm(arguments: Arguments, env: Env, launch: Callable[..., int]) -> int:
     """Plan, say what is wrong and why each setting is as it is, then launch; `warm` does the same with another launch.
 
-    Raises what planning and launching raise.
+    Raises MODEL and USAGE for a file that does not exist, and what planning and launching raise.
     """
     profile = read_localized_profile(arguments, env)
     if any(word.partition("=")[0] == "--help" for word in arguments.vllm):
         return _print_vllm_help(arguments, env, profile)
     if not arguments.options.recorded:
         _check_named_files(profile, env)
-    facts, _, plan = plan_command_line(arguments, env, profile)
+    facts, _, user_flags, plan = plan_command_line(arguments, env, profile)
+    if not arguments.options.recorded:
+        _check_files_of_flags(user_flags)
     words = profile.get("words") or {}
     problems = sort_worst_first(select_problems(plan.findings))
     tell_user(format_findings_log(problems, words) + format_reasons_text(plan, words))
@@ -66,3 +73,17 @@ def _check_named_files(profile: Mapping[str, Any], env: Env) -> None:
         path = env.get(name)
         if path and not os.path.isfile(path):
             raise EntrypointError(MODEL, f"{name}={path}: no such file", hint)
+
+
+def _check_files_of_flags(user_flags: UserFlags) -> None:
+    """Check that files which flags name by a path with a slash exist: vLLM opens them minutes later. Raises USAGE.
+
+    A name without a slash may be one of vLLM's own chat templates.
+    """
+    for flag in filter(None, map(user_flags.flags.get, _FILE_FLAGS)):
+        path = str(flag.value)
+        if "/" not in path or _TEMPLATE_MARKS & set(path) or os.path.isfile(path):
+            continue
+        mount = f"docker run -v ./{os.path.basename(path)}:{os.path.abspath(path)}:ro …"
+        hint = f"{mount}, with the file of that name on the host"
+        raise EntrypointError(USAGE, f"{flag.name} {path}: no such file", hint)

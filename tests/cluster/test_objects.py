@@ -34,7 +34,6 @@ def _defined(space: Space) -> None:
 
 
 def of_example(name: str, kind: str, folder: Path) -> list[dict[str, Any]]:
-    """Return the objects of an example."""
     plan = topology_files.planned(topology_files.EXAMPLES / f"{name}.yaml", folder)
     for path, text in render_plan(plan, topologies.variant(plan.variant), kind, {}).items():
         (folder / path).parent.mkdir(exist_ok=True)

@@ -73,7 +73,6 @@ def served(world: World, space: Space, disk: Callable[[str], Path], tmp_path_fac
 
 
 def ask(world: World, node: str, space: Space, key: str = KEY) -> Answer:
-    """Ask the service from a node."""
     spec = space.get("service", SERVER)["spec"]
     return world.cluster.ask(node, f"http://{spec['clusterIP']}:{spec['ports'][0]['port']}/v1/models", key=key)
 

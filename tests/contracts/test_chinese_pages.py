@@ -19,8 +19,8 @@ def english(page: Path) -> Path:
 
 
 def commands(text: str) -> list[str]:
-    """Return the lines of a page's blocks; comments may be in another language, and so may diagrams."""
-    blocks = re.findall(r"^ *```.*?^ *```|^ {4}.*?$", text, re.MULTILINE | re.DOTALL)
+    """Return the lines of a page's blocks, which nested lists are not. Comments and diagrams may be translated."""
+    blocks = re.findall(r"^ *```.*?^ *```|^ {4}(?!- ).*?$", text, re.MULTILINE | re.DOTALL)
     return [
         re.sub(r" *(?<!\S)# .*", "", line)
         for block in blocks

@@ -12,6 +12,7 @@ import pytest
 
 from drydock.core.paths import ROOT
 from tests.support.checkout_copy import copy_checkout, read_commands, run_in_copy
+from tests.support.hosts.trees import write_tree
 from tests.support.local_index import use_local_index
 from tests.support.small_wheel import make_small_wheel
 
@@ -216,9 +217,7 @@ assert "A rod needs fingers." in [finding.text for finding in plan.findings if f
 def copy(tmp_path: Path) -> Path:
     """Return a copy of the repository with one more accelerator."""
     copy = copy_checkout(tmp_path / "checkout")
-    for name, text in NEW.items():
-        (copy / name).parent.mkdir(parents=True, exist_ok=True)
-        (copy / name).write_text(text)
+    write_tree(copy, NEW)
     for name, after, line in LINES:
         text = (copy / name).read_text()
         assert text.count(after) == 1, f"{name}: expected {after!r} once"

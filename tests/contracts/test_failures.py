@@ -88,9 +88,9 @@ def test_no_two_accelerators_have_an_entry_of_the_same_name() -> None:
     assert {name: names for name, names in owners.items() if len(names) > 1} == {}
 
 
-def test_an_entry_names_a_line_or_an_exit_code() -> None:
+def test_an_entry_names_a_line_a_code_or_an_exit_code() -> None:
     def empty(failure: dict[str, Any]) -> bool:
-        return not (failure["patterns"] or failure["exits"])
+        return not (failure["patterns"] or failure["exits"] or failure["codes"])
 
     assert [name for name, failure in ENTRIES if empty(failure)] == []
 
@@ -99,7 +99,11 @@ GENERIC = {
     "no-space",
     "tpu-backend",
     "ascend-npu-not-opened",
+    "config-refused",
+    "cuda-hardware-error",
     "cuda-out-of-memory",
+    "gaudi-bridge-exception",
+    "rocm-out-of-memory",
     "ascend-operator-failed",
     "ascend-operator-parameter",
     "ascend-runtime-failed",

@@ -55,7 +55,7 @@ def test_a_recorded_host_gives_the_same_facts_as_a_folder_tree(tmp_path: Path) -
     """As earlier versions recorded hosts, and as the fixing script is tried on them."""
     for name in expect.names():
         profile = expect.profile_of(name)
-        folder = trees.write(tmp_path / name, trees.read_recorded_tree(name))
+        folder = trees.write_tree(tmp_path / name, trees.read_recorded_tree(name))
 
         assert expect.look(Host(str(folder)), profile) == expect.read(name, profile), name
 

@@ -130,14 +130,11 @@ READS = (
 )
 """Verbs that write into the cache at most, or into the file or folder that an option names."""
 INSTEAD: Mapping[str, str] = {
-    "build": "`bake` prints what it would build; it writes a lock's missing pins, which `--locked` refuses",
     "run": "--print prints what would be started",
     "demo": "what it starts, it removes",
     "images": "removes with --prune --yes only, and says what else",
     "foundations": "removes with --prune --yes only, and says what else",
-    "verify": "writes with --record only",
     "project upgrade": "writes with --write only",
-    "fetch": "writes into the store, and pins that `--locked` refuses",
     "model demo": "writes into the cache",
     "prove": "what it writes, only a real device shows",
     "ci propose": "`bump`, `recipes` and `lock` show with --dry-run what it would push",

@@ -47,7 +47,6 @@ GOALS = {
 
 
 def measure_names(folder: Path) -> Figures:
-    """Measure the names of a folder's modules."""
     functions: Counter[str] = Counter()
     variables: list[str] = []
     for path in sorted(folder.rglob("*.py")):

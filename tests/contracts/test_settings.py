@@ -64,7 +64,7 @@ def checks() -> Iterator[tuple[str, str]]:
 @pytest.fixture(scope="module")
 def good(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
     """Return what writes a well-tuned host once, and gives its folder."""
-    return cache(lambda name: trees.write(tmp_path_factory.mktemp(name), hosts(name.partition("-")[0])[name]))
+    return cache(lambda name: trees.write_tree(tmp_path_factory.mktemp(name), hosts(name.partition("-")[0])[name]))
 
 
 def judged(good: Callable[[str], Path], accelerator: str, number: str) -> tuple[Finding, Finding]:
@@ -129,7 +129,7 @@ def made(folder: Path, profile: dict[str, Any]) -> str:
 def test_the_script_mends_what_it_says_and_a_second_run_changes_nothing(tmp_path: Path, accelerator: str) -> None:
     name, tree = untuned(accelerator)
     profile = expect.profile_of(name)
-    folder = trees.write(tmp_path / name, tree)
+    folder = trees.write_tree(tmp_path / name, tree)
     before = findings(folder, profile)
     text = made(folder, profile)
 
@@ -145,7 +145,7 @@ def test_the_script_mends_what_it_says_and_a_second_run_changes_nothing(tmp_path
     assert (second.returncode, trees.read(folder)) == (0, changed)
     assert "\n0 changed, 0 failed\n" in second.stdout
 
-    after = findings(trees.write(folder, restarted(as_shown(changed))), profile)
+    after = findings(trees.write_tree(folder, restarted(as_shown(changed))), profile)
     scripted = [number for number, finding in before.items() if set(finding.fix) & {"sysctl", "write", "parameters"}]
     assert len(scripted) > 3
     assert {number: after[number].found for number in scripted if after[number].severity != "PASS"} == {}
@@ -163,7 +163,7 @@ def test_shellcheck_finds_nothing_in_the_entrypoints_own_scripts(path: Path) -> 
 @pytest.mark.parametrize("accelerator", ACCELERATORS)
 def test_shellcheck_finds_nothing_in_the_script(tmp_path: Path, accelerator: str) -> None:
     name, tree = untuned(accelerator)
-    text = made(trees.write(tmp_path, tree), expect.profile_of(name))
+    text = made(trees.write_tree(tmp_path, tree), expect.profile_of(name))
     result = subprocess.run([str(SHELLCHECK), "-"], input=text, capture_output=True, text=True, check=False)
 
     assert result.stdout == ""
@@ -188,13 +188,13 @@ def test_each_command_is_a_line_of_posix_shell(command: str) -> None:
 @pytest.fixture
 def cpu(tmp_path: Path) -> tuple[Path, str]:
     name, tree = untuned("cpu")
-    folder = trees.write(tmp_path / name, tree)
+    folder = trees.write_tree(tmp_path / name, tree)
     return folder, made(folder, expect.profile_of(name))
 
 
 def test_what_is_only_worth_knowing_is_left_without_all(tmp_path: Path) -> None:
     name, tree = untuned("rocm")
-    folder = trees.write(tmp_path / name, tree)
+    folder = trees.write_tree(tmp_path / name, tree)
     ran = run(folder, made(folder, expect.profile_of(name)))
 
     assert "ROCM-004 is INFO: skipped; --all fixes it too" in ran.stdout
@@ -203,7 +203,7 @@ def test_what_is_only_worth_knowing_is_left_without_all(tmp_path: Path) -> None:
 
 def test_the_kernels_command_line_changes_only_when_asked_to(tmp_path: Path) -> None:
     name, tree = untuned("xpu")
-    folder = trees.write(tmp_path / name, tree)
+    folder = trees.write_tree(tmp_path / name, tree)
     (folder / "etc/default/grub.d").mkdir()
     text = made(folder, expect.profile_of(name))
 
@@ -220,7 +220,7 @@ def test_the_kernels_command_line_changes_only_when_asked_to(tmp_path: Path) -> 
 
 def test_a_value_of_ours_is_replaced_and_another_files_is_pointed_at(cpu: tuple[Path, str]) -> None:
     folder, text = cpu
-    trees.write(
+    trees.write_tree(
         folder,
         {"etc/sysctl.d/90-drydock.conf": "# ours\nvm.swappiness = 30\n", "etc/sysctl.conf": "vm.swappiness=60\n"},
     )

@@ -19,6 +19,7 @@ from drydock.config.topology_finding_file import read_topology_findings
 from drydock.core.errors import InputError
 from drydock.core.paths import ROOT
 from drydock.pages import site
+from tests.support.hosts.trees import write_tree
 
 pytest.importorskip("zensical", reason="there is no Zensical for this processor")
 pytestmark = [pytest.mark.checkout, pytest.mark.xdist_group("site")]  # one at a time: it is built in build/site
@@ -170,10 +171,7 @@ def small(tmp_path: Path) -> Path:
         "docs/site.css": "",
         "data.json": "{}\n",
     }
-    for name, text in pages.items():
-        (tmp_path / "small" / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / "small" / name).write_text(text)
-    return tmp_path / "small"
+    return write_tree(tmp_path / "small", pages)
 
 
 def test_another_language_has_its_own_pages_and_links_to_the_english_ones_that_it_lacks(

@@ -33,6 +33,7 @@ from drydock.core.paths import ROOT
 from drydock.core.user_language import measure_columns, translate_lines, wrap_lines
 from drydock.model.record import dump_record
 from drydock.topology.findings import format_topology_finding, read_words, translate_line
+from drydock.topology.topology_file import read_topology
 from entrypoints.checks.findings import COMPARISONS
 from entrypoints.checks.symptoms import add_failures
 from entrypoints.core.errors import CHECK_FAILED, DOES_NOT_FIT, EXIT_CODES, OK, USAGE, EntrypointError
@@ -370,7 +371,6 @@ ENGLISH_LINE = re.compile(r"(?<![\w/.-])[A-Za-z][a-z]+(?:[ ,;:]+[a-z][a-z'-]+){2
 
 
 def list_english_lines(text: str) -> list[str]:
-    """Return the lines of an output that are English."""
     return [line for line in text.splitlines() if not CHINESE.search(line) and ENGLISH_LINE.search(line)]
 
 
@@ -403,6 +403,46 @@ VERB_TEXTS = sorted(
 def test_errors_and_notes_of_operators_verbs_are_chinese(code_text: CodeText) -> None:
     translated = translate_lines(insert_values(code_text.text))
     assert CHINESE.search(translated), code_text.text
+    assert NEVER_KEPT.isdisjoint(list_latin_words(translated)), translated
+
+
+@pytest.mark.usefixtures("chinese")
+def test_what_a_dry_run_of_a_build_says_is_chinese() -> None:
+    sources = "".join((ROOT / "drydock" / "build" / name).read_text() for name in ("build_preview.py", "rebuild.py"))
+    texts = re.findall(r'"((?:would|expected digest|disk:) [^"]*)"', sources)
+    lines = [re.sub(r"\{[^{}]*\}", "from nothing", text) for text in texts]
+    assert len(lines) > 10
+    assert [line for line in lines if not CHINESE.search(translate_lines(line))] == []
+
+
+@pytest.mark.usefixtures("chinese")
+@pytest.mark.parametrize("part", ["; known: ", "--a: "])
+def test_a_text_of_others_with_many_parts_is_translated(part: str) -> None:
+    assert translate_lines(f"unknown key {part * 2000}x").endswith("x")
+
+
+WRONG_TOPOLOGIES = (
+    *("", "- a\n", "nodes: 3\n", "model: x\nimage_: 1\n", "model: a\nmodel: b\n", "model: 012\n", "model: off\n"),
+    *("1.0: x\n", "? [a]\n: b\n", "model: &a x\n", "model: !b x\n", "model: x\n\tnodes: 1\n", "a: [\n", "a: {b\n"),
+    *("a: 'b'c\n", "a: \x07\n", 'a: "b\n', "a: b: c\n", "a\nb: 1\n", "a: 1\n---\nb: 1\n", "<<: {a: 1}\n"),
+    *("model: 1\nnodes: []\ngroups: {}\n", f"a: {'[' * 40}\n"),
+)
+"""Files that are no topology, or no YAML."""
+
+
+@pytest.mark.usefixtures("chinese")
+def test_what_is_wrong_with_a_file_is_chinese(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    path, left = Path("topology.yaml"), {}
+    for text in WRONG_TOPOLOGIES:
+        path.write_text(text)
+        with pytest.raises(errors.InputError) as raised:
+            read_topology(path)
+        lines = [line for line in translate_lines(f"error: {raised.value}").splitlines() if line]
+        english = [line for line in lines if not CHINESE.search(line) or NEVER_KEPT & {*LATIN.findall(line)}]
+        left |= {text: english} if english else {}
+    assert left == {}
+    assert translate_lines("x: unknown key 'i'; known: image, run") == "x：未知的键 'i'；已知：image, run"
 
 
 @for_each([*VERB_WORDS.items()], lambda pair: str(pair[0]))

@@ -19,13 +19,6 @@ from tests.support.servers import Registry
 HOSTS = ROOT / "tests" / "hosts"
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Everything below this folder needs the engine."""
-    for item in items:
-        if Path(__file__).parent in item.path.parents:
-            item.add_marker(pytest.mark.engine)
-
-
 @pytest.fixture(scope="session")
 def job() -> Job:
     """The CPU variant, as committed."""

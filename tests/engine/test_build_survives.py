@@ -73,7 +73,7 @@ def test_on_a_terminal_each_step_is_a_line_and_ctrl_c_says_how_to_start_again(sm
         command, environment, awaited="RUN /opt/venv/bin", then=lambda process: os.killpg(process.pid, signal.SIGINT)
     )
     assert stopped == 130
-    assert terminal.lines(output)[-1] == f"interrupted; to start again, run: ./inv {' '.join(words)}"
+    assert terminal.lines(output)[-1] == f"interrupted; to start again, run: {small.root}/inv {' '.join(words)}"
     assert small.leftovers() == list(tmp_path.iterdir()) == []
 
     code, output = terminal.run(command, environment, within=300)

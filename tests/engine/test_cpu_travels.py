@@ -19,7 +19,7 @@ from tests.support.called_verbs import create_bundle
 from tests.support.cut_off import CutOff
 from tests.support.local_registry import publish
 from tests.support.servers import Registry
-from tests.support.signing_keys import key_pair
+from tests.support.sigstore import key_pair
 
 pytestmark = pytest.mark.slow
 

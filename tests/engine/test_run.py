@@ -31,7 +31,7 @@ from drydock.run.engine import Here
 from drydock.run.needed_image import require_image
 from tests.support.called_verbs import run_on_engine
 from tests.support.containers import machine, made
-from tests.support.signing_keys import key_pair
+from tests.support.sigstore import key_pair
 
 pytestmark = pytest.mark.proves("cpu-vllm0.32", "hardware")
 

@@ -109,7 +109,6 @@ def _cell(machine: Machine, model: ModelFacts, intents: Intents) -> str:
 
 
 def page() -> str:
-    """Return the whole page."""
     return _INTRODUCTION + "\n" + "\n".join(_sections())
 
 

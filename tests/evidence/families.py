@@ -190,7 +190,6 @@ def collect(kind: str, known_families: Mapping[str, Family], families: dict[str,
 
 
 def sizes(table: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the sizes that a table has."""
     numbers = {key: table[key] for key in DEFAULTED if type(table.get(key)) is int}
     return {key: number for key, number in numbers.items() if number > 0 or key == "qk_rope_head_dim"}
 

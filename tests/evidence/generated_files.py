@@ -52,7 +52,6 @@ def check_locks() -> dict[Path, str]:
 
 
 def render_schemas() -> dict[Path, str]:
-    """Return the JSON Schemas."""
     return {ROOT / name: text for name, text in schema.make_schemas().items()}
 
 

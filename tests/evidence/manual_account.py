@@ -201,7 +201,6 @@ def link(page: str) -> str:
 
 
 def cell(text: str) -> str:
-    """Return a text for a cell of a table."""
     return text.replace("|", "\\|").replace("\n", " ")
 
 

@@ -292,7 +292,6 @@ def _threaded(plain: Facts, host: Made) -> Facts:
 
 @cache
 def compared() -> tuple[tuple[Manual, tuple[Part, ...]], ...]:
-    """Compare every command of every manual."""
     return tuple((manual, tuple(_parts(manual))) for manual in manuals())
 
 

@@ -194,13 +194,11 @@ def _plain(text: str) -> str:
 
 
 def run(command: str, step: Step, account: Account) -> Done:
-    """Run a command on the machine of its step."""
     place = machine_of(command, step, account)
     return _run(command, place.target, place.host, place.model)
 
 
 def machine_of(command: str, step: Step, account: Account) -> Place:
-    """Return where a command of a step is run."""
     words = shlex.split(command)
     target = words[words.index("--target") + 1] if "--target" in words else step.image or account.image
     machine = account.machines.get(target) or Machine()

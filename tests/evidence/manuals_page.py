@@ -65,7 +65,6 @@ What takes the place of each step of the manual ([how to read it](../manuals.md#
 
 
 def pages() -> dict[Path, str]:
-    """Return every page with its text."""
     read = manual_account.every()
     accounts_by_seed = {account.seed: (account, answers) for account, answers in read}
     of_manuals = {
@@ -90,7 +89,6 @@ def _numbers(lines: Sequence[Line]) -> list[str]:
 
 
 def page(parts: Sequence[Part], account: Account, answers: list[Answer]) -> str:
-    """Return a manual's page."""
     return _PAGE.format(
         title=account.title,
         like=_like(account),

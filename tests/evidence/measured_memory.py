@@ -57,7 +57,6 @@ class Comparison(NamedTuple):
 
 @cache
 def corpus() -> dict[str, Any]:
-    """Return the file."""
     table: dict[str, Any] = json.loads(CORPUS.read_text())
     return table
 
@@ -123,7 +122,6 @@ def mean_error(chosen: Iterable[Comparison]) -> float:
 
 
 def render_page() -> str:
-    """Return the whole page."""
     table = corpus()
     parts = [_INTRODUCTION.format(source=table["source"], vllm=table["vllm"], count=len(runs())), _summary()]
     return "\n".join([*parts, "## Families\n", planned.table(_FAMILY, _family_rows()), _AFTER, _run_table()])

@@ -22,6 +22,7 @@ from entrypoints.model.config import parse_config
 from entrypoints.model.parameters import estimate_weights
 from entrypoints.plan.kernel_limits import read_answers
 from entrypoints.plan.rehearse import list_server_words
+from entrypoints.plan.vllm_limits import PACKAGES
 from entrypoints.request.flags import (
     ATTENTION_BACKEND,
     BATCHED,
@@ -246,12 +247,22 @@ TYPED = (
 )
 """What users type: sizes, batches, types, adapters, speculation, and JSON."""
 SERVED = ("Qwen/Qwen3-8B", "Qwen/Qwen3-30B-A3B", "deepseek-ai/DeepSeek-R1")
+SIZES = (TENSOR, PIPELINE, DATA)
+"""Options that multiply to ranks. drydock refuses more of them than any machine has, which vLLM finds out later."""
+LATER = {
+    "--load-format": ("x",),
+    "--kv-cache-dtype": ("fp8_e5m2",),
+    "--distributed-executor-backend": ("external_launcher",),
+}
+"""Values that are not asked: vLLM looks for a format and a package, and refuses the type with weights of FP8, when it
+loads the model; the launcher sets variables."""
 NUMBERS = {"int": ("0", "1", "2", "3", "4", "8", "64", "1024", "4096", "-1"), "float": ("0", "0.5", "1", "-1")}
 
 
 def choose_commands(row: str, count: int, seed: int) -> list[tuple[str, tuple[str, ...]]]:
     """Return random commands: a model, and one to three options with values that fit, or nearly."""
     chance, lists = random.Random(seed), lists_of_row(row).lists  # noqa: S311 - chooses examples
+    packages = {*lists["packages"]}
 
     def choose_value(name: str) -> str:
         takes = lists["flags"].get(name)
@@ -264,9 +275,12 @@ def choose_commands(row: str, count: int, seed: int) -> list[tuple[str, tuple[st
             return json.dumps({key: chance.choice([*limited.get(key, ()), "banana"])}, separators=(",", ":"))
         if name == ATTENTION_BACKEND:
             return chance.choice([*read_answers()["0.32.0"]["names"], "x"])
-        return str(
-            chance.choice(NUMBERS.get(str(takes)) or [*(lists[OF_LISTS[name]] if name in OF_LISTS else takes), "x"])
-        )
+        if name in SIZES:
+            return chance.choice(NUMBERS["int"][:6])
+        words = [*(lists[OF_LISTS[name]] if name in OF_LISTS else takes), "x"]
+        lacking = {value for option, value in PACKAGES if option == name and not {*PACKAGES[name, value]} & packages}
+        left_out = {*lacking, *LATER.get(name, ())}
+        return str(chance.choice(NUMBERS.get(str(takes)) or [word for word in words if word not in left_out]))
 
     def choose_words(name: str) -> tuple[str, ...]:
         if lists["flags"].get(name) in ("boolean", "switch"):
@@ -309,7 +323,6 @@ def compare_commands(image: str, machine: Machine, count: int, seed: int, folder
 
 @cache
 def read_lists() -> dict[str, Any]:
-    """Return the committed lists."""
     lists: dict[str, Any] = json.loads(LISTS.read_text())
     return lists
 

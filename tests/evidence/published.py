@@ -52,7 +52,6 @@ class Record(NamedTuple):
 
     @property
     def short(self) -> str:
-        """Return the ranks in short."""
         return Spread(self.tensor, self.pipeline, self.data, bool(self.experts), "", "").short()
 
     @property
@@ -83,7 +82,6 @@ class Comparison(NamedTuple):
 
     @property
     def accelerator(self) -> str:
-        """Return the accelerator."""
         return accelerator(self.record.device)
 
     @property
@@ -135,7 +133,6 @@ def _other(item: Comparison, compared: list[Comparison]) -> Record | None:
 
 
 def compare(record: Record, folder: Path = HERE) -> Comparison:
-    """Compare one recommendation."""
     several = (NODES, str(record.hosts)) if record.hosts > 1 else ()
     there, model = machine(record.device, record.devices, record.target), models(folder)[record.model]
     if record.joined:
@@ -167,7 +164,6 @@ def _words(value: Any) -> str:
 
 
 def _groups(compared: list[Comparison]) -> dict[str, list[Comparison]]:
-    """Return the comparisons of each accelerator."""
     names = sorted({item.accelerator for item in compared})
     return {name: [item for item in compared if item.accelerator == name] for name in names}
 

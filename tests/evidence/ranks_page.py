@@ -94,7 +94,6 @@ def plan(cluster: Cluster, model: ModelFacts, *flags: str) -> ServePlan:
 
 
 def page() -> str:
-    """Return the page."""
     known_models = models()
     return "\n".join(_lines(known_models)) + "\n"
 

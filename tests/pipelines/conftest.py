@@ -18,12 +18,12 @@ from drydock.ci import workflow
 from drydock.config.project_choice import DRYDOCK
 from tests.support.git import git
 from tests.support.servers import Registry
-from tests.support.signing_keys import key_pair
+from tests.support.sigstore import key_pair
 from tests.support.small_image import Small
 
 INV = f"""#!/bin/sh
 case "$1" in lint|test) exit 0;; docs) mkdir -p public; exit 0;; esac # other kinds of tests run these
-exec {sys.executable} -m invoke "$@"
+exec {sys.executable} tasks.py "$@"
 """
 
 
@@ -55,13 +55,6 @@ class Runner:
         return self.log[before:]
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Everything in this folder is of this kind."""
-    for item in items:
-        if Path(__file__).parent in item.path.parents:
-            item.add_marker(pytest.mark.pipelines)
-
-
 @pytest.fixture
 def guarded(tmp_path: Path) -> Iterator[Registry]:
     """A registry that requires credentials."""
@@ -71,7 +64,6 @@ def guarded(tmp_path: Path) -> Iterator[Registry]:
 
 @pytest.fixture
 def key(tmp_path: Path) -> Path:
-    """A signing key."""
     return key_pair(tmp_path)
 
 

@@ -11,14 +11,7 @@ import pytest
 from tests.support.local_registry import LocalRepository
 from tests.support.servers import Registry
 from tests.support.signed_image import AMD64, Signed
-from tests.support.signing_keys import key_pair
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Everything below this folder needs more than a Python: the real registry."""
-    for item in items:
-        if Path(__file__).parent in item.path.parents:
-            item.add_marker(pytest.mark.engine)
+from tests.support.sigstore import key_pair
 
 
 @pytest.fixture(scope="session")

@@ -17,7 +17,7 @@ from drydock.core.errors import InputError, UntrustedError
 from drydock.examine.admission import make_admission_policy
 from tests.support.local_registry import publish
 from tests.support.signed_image import Signed
-from tests.support.signing_keys import key_pair
+from tests.support.sigstore import key_pair
 
 
 def trusted(text: str) -> tuple[list[str], str]:

@@ -39,7 +39,7 @@ from tests.support.filled_registry import StockedRepository
 from tests.support.local_registry import PLATFORMS, VARIANT, publish
 from tests.support.needed_programs import require_program
 from tests.support.servers import Registry
-from tests.support.signing_keys import key_pair
+from tests.support.sigstore import key_pair
 from tests.support.small_disk import small_disk
 
 

@@ -183,12 +183,6 @@ def test_a_key_is_opened_before_anything_is_pushed(
     assert repository(registry, "late/cpu", tmp_path).manifests.tags() == ()
 
 
-@pytest.mark.parametrize("days", [-1, 36501])
-def test_a_tag_expires_in_a_number_of_days(registry: Registry, local: LocalRepository, days: int) -> None:
-    with pytest.raises(InputError, match=f"--expires {days}: expected a number of days, from 1"):
-        publish(local.root, registry.host, expires=days)
-
-
 def test_what_was_not_built_is_not_published(registry: Registry, local: LocalRepository, tmp_path: Path) -> None:
     os.environ["DRYDOCK_CACHE"] = str(tmp_path / "empty")
     with pytest.raises(InputError, match="no image was built"):

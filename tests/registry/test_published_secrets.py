@@ -56,7 +56,6 @@ def run_verb(folder: Path, env: dict[str, str], *words: str) -> str:
 
 
 def find_secrets(*places: Path) -> list[tuple[str, str]]:
-    """Return each file with a secret in it, and the secret."""
     files = [path for place in places for path in place.rglob("*") if path.is_file() and not path.is_symlink()]
     return [(str(path), word) for path in files for word in WORDS if word.encode() in path.read_bytes()]
 

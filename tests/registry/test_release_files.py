@@ -10,18 +10,19 @@ import pytest
 
 from drydock.attest import cosign
 from drydock.attest.cosign import Signer
+from drydock.cli.version import read_own_version
 from drydock.core.errors import InputError, UntrustedError
 from drydock.core.project import Project
 from drydock.development import release_files
 from tests.support.git import git
 from tests.support.released import copied
-from tests.support.signing_keys import key_pair
-from tests.support.sigstore import ISSUER, Sigstore, token
+from tests.support.sigstore import ISSUER, Sigstore, key_pair, token
 
 
 def test_a_release_is_signed_with_a_key(tmp_path: Path) -> None:
-    folder = copied(tmp_path / "drydock")
-    git(folder, "tag", "--annotate", "--message", "0.1.0", "v0.1.0")
+    version = read_own_version()
+    folder = copied(tmp_path / "drydock", version)
+    git(folder, "tag", "--annotate", "--message", version, f"v{version}")
     key = key_pair(tmp_path)
 
     *_, sums, signature = release_files.make_release_files(Project(folder), tmp_path / "dist", Signer(str(key)))

@@ -19,7 +19,7 @@ from drydock.verbs import image_verify_verb, verify_verb
 from tests.support.hosts import expect
 from tests.support.local_registry import VARIANT, LocalRepository
 from tests.support.signed_image import AMD64, Signed
-from tests.support.signing_keys import key_pair
+from tests.support.sigstore import key_pair
 from tests.unit.drydock.prove.test_served_statement import facts_of, served
 
 HOST = "cpu-xeon8380-2s"

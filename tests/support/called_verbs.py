@@ -31,7 +31,6 @@ def call_verb(name: str, **options: Any) -> None:
 def create_bundle(
     project: Project, targets: Sequence[str], output: Path, *, key: str = "", models: Sequence[Path] = ()
 ) -> Created:
-    """Write a bundle of rows and of models."""
     options = BundleCreateOptions(target=targets, output=str(output), sign_key=key, model=[*map(str, models)])
     return write_bundle(project, options)
 
@@ -43,7 +42,6 @@ def load_bundle(project: Project, file: Path, options: Mapping[str, Any] = Mappi
 
 
 def render_topology(file: Path, kind: str, output: Path, hosts: str = "", model: str = "") -> tuple[Path, ...]:
-    """Return the files that changed."""
     plan = plan_topology_file(DRYDOCK, file, model)
     return write_plan(DRYDOCK, plan, kind, output, find_host_commands(file, plan, hosts))
 

@@ -21,6 +21,8 @@ TEXT_ARGUMENTS = {
     "Fault": 1,
 }
 """Functions that take texts for users, and their first argument that is one."""
+HINTING = ("hint_", "suggest_", "describe_")
+"""How functions begin that return a text for an error or a note."""
 _DEEPEST = 6
 """Names and expressions that are looked into."""
 _VARIANTS_AT_MOST = 12
@@ -72,12 +74,20 @@ def list_call_texts(path: Path, functions: Iterable[str]) -> Iterator[CodeText]:
         if isinstance(function, ast.FunctionDef):
             names = {**constants, **_collect_assignments(ast.walk(function))}
             for node in ast.walk(function):
+                arguments: list[ast.expr] = []
                 if isinstance(node, ast.Call) and getattr(node.func, "id", "") in functions:
-                    arguments = (*node.args, *(keyword.value for keyword in node.keywords if keyword.arg == "hint"))
-                    plain = (argument for argument in arguments if not isinstance(argument, ast.Starred))
-                    texts = (_render(argument, names) for argument in plain)
-                    place = f"{path.relative_to(ROOT)}:{node.lineno}"
-                    yield from (CodeText(place, text) for several in texts for text in several)
+                    hints = (keyword.value for keyword in node.keywords if keyword.arg == "hint")
+                    arguments = [_unpack_one(argument) for argument in (*node.args, *hints)]
+                elif isinstance(node, ast.Return) and node.value and function.name.startswith(HINTING):
+                    arguments = [node.value]
+                texts = (text for argument in arguments for text in _render(argument, names))
+                yield from (CodeText(f"{path.relative_to(ROOT)}:{getattr(node, 'lineno', 0)}", text) for text in texts)
+
+
+def _unpack_one(argument: ast.expr) -> ast.expr:
+    """Return one of several arguments that are made in a loop: *(… for … in …)."""
+    is_loop = isinstance(argument, ast.Starred) and isinstance(argument.value, ast.GeneratorExp | ast.ListComp)
+    return argument.value.elt if is_loop else argument  # type: ignore[attr-defined]
 
 
 def _returns_text(function: ast.FunctionDef) -> bool:

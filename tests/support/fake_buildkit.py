@@ -27,7 +27,8 @@ CONFIG = {
     }
 }
 HEALTHCHECK = r"""HEALTHCHECK &{["CMD" "python3" "health"] "10s" "1m30s" "2h0m0s" "2s" '\x00'}"""
-"""As BuildKit 0.25 words it."""
+PORTS = "EXPOSE [8000/tcp 8001/tcp]"
+"""Both as BuildKit 0.25 words them."""
 MEDIA_TYPE = "application/vnd.oci.image.layer.v1.tar+zstd"
 
 
@@ -43,11 +44,10 @@ class BuildKit:
         self.rewritten: list[bytes] = []
         self.sent: list[bytes] = []
         self.heeds_base = True
-        self.healthcheck = HEALTHCHECK
+        self.healthcheck, self.ports = HEALTHCHECK, PORTS
         self.asked: list[Mapping[str, object]] = []
 
     def __call__(self, plan: Mapping[str, Any], **how: object) -> None:
-        """Export."""
         self.asked.append(how)
         (target,) = plan["target"].values()
         (words,) = csv.reader(target["output"])
@@ -72,7 +72,8 @@ class BuildKit:
             if diverged:
                 self.rewritten.append(layer)
                 described[-1]["annotations"] = {"buildkit/rewritten-timestamp": EPOCH}
-        steps = [*[{"created_by": "RUN a && b > c"}] * len(described), {"created_by": self.healthcheck}]
+        runs = [{"created_by": "EXPOSE map[80/tcp:{}]"}, *[{"created_by": "RUN a && b > c"}] * len(described)]
+        steps = [*runs, {"created_by": self.ports}, {"created_by": self.healthcheck}]
         text = layouts.dumped({"config": CONFIG, "history": steps, "rootfs": {"diff_ids": unpacked, "type": "layers"}})
         config = {"mediaType": "config", **self._send(folder, text.replace(b"&", rb"\u0026"))}
         layouts.name(folder, {"schemaVersion": 2, "config": config, "layers": described})

@@ -22,5 +22,4 @@ def explain_ids(text: str, accelerator: str = "cuda") -> list[str]:
 
 
 def explain_causes(text: str, accelerator: str = "cuda") -> list[str]:
-    """Return those that are causes."""
     return [match.id for match in explain_log(text, PROFILES[accelerator]) if match.kind == "cause"]

@@ -107,13 +107,11 @@ class LocalRepository:
         )
 
     def layout(self, platform: str) -> Path:
-        """Return the layout of a platform's image."""
         layout = prepare_job(Project(self.root), VARIANT, BuildOptions(platform=platform)).kept_layout
         assert layout
         return layout
 
     def job(self, platform: str) -> Job:
-        """Return the job of a platform."""
         return prepare_job(Project(self.root), VARIANT, BuildOptions(platform=platform))
 
     def write_build(self, platform: str, change: Change = lambda *_: None) -> Path:

@@ -136,7 +136,6 @@ class Machine(NamedTuple):
 
 
 def accelerator(kind: str) -> str:
-    """Return the accelerator of a kind."""
     return KINDS[kind].host.partition("-")[0]
 
 

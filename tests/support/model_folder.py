@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
+from tests.support.hosts.trees import write_tree
+
 CARD = b"---\nlicense: apache-2.0\ntags:\n- x\n---\n# Tiny\n"
 FILES: Mapping[str, bytes] = {
     "config.json": b'{"architectures": ["LlamaForCausalLM"]}',
@@ -16,8 +18,4 @@ FILES: Mapping[str, bytes] = {
 
 
 def write(folder: Path, files: Mapping[str, bytes] = FILES) -> Path:
-    """Write the files; return the folder."""
-    for name, data in files.items():
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_bytes(data)
-    return folder
+    return write_tree(folder, files)

@@ -106,7 +106,6 @@ def _name_fields(names: tuple[str, ...], of: Mapping[str, Node | None]) -> Node:
 
 
 def _read_file(folder: Path, name: str, path: str) -> tuple[str, str]:
-    """Return a file of a clone, and where it is from."""
     git = ["git", "-C", str(folder / name / "repo")]
     commit = subprocess.run([*git, "rev-parse", "HEAD"], check=True, capture_output=True, text=True).stdout.strip()
     text = subprocess.run([*git, "show", f"HEAD:{path}"], check=True, capture_output=True, text=True).stdout
@@ -114,7 +113,6 @@ def _read_file(folder: Path, name: str, path: str) -> tuple[str, str]:
 
 
 def make_fields(folder: Path) -> dict[str, Any]:
-    """Return the fields of each example, and where they are from."""
     examples = read_examples()
     text, kserve_source = _read_file(folder, *KSERVE)
     crd = yaml.load(re.sub(r"\{\{.*?\}\}", "x", text), Loader=yaml.CSafeLoader)

@@ -170,7 +170,6 @@ def _make_piece(code: Any, value: Any, pick: int) -> str:  # noqa: PLR0911 - a c
 
 
 def _list_characters(value: Any) -> Iterator[str]:
-    """Yield some characters of a class."""
     names: list[str] = []
     for code, item in value:
         if code is codes.LITERAL:

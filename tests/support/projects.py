@@ -54,7 +54,6 @@ ACME: Mapping[str, str] = {
 
 
 def write(folder: Path, files: Mapping[str, str], address: str = "") -> Path:
-    """Write a project; return its folder."""
     for name, text in files.items():
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)

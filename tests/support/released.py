@@ -34,8 +34,8 @@ The first.
 """
 
 
-def copied(folder: Path) -> Path:
-    """Make the repository: one commit on main, after release 0.1.0 and with changes that ask for 0.2.0."""
+def copied(folder: Path, number: str = "0.1.0") -> Path:
+    """Make the repository at a version: one commit on main, after release 0.1.0, with changes that ask for 0.2.0."""
     listed = subprocess.run(
         ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
         cwd=ROOT,
@@ -47,7 +47,7 @@ def copied(folder: Path) -> Path:
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(ROOT / name, folder / name)
     version = folder / "pyproject.toml"
-    version.write_text(re.sub('^version = "[^"]*"$', 'version = "0.1.0"', version.read_text(), flags=re.MULTILINE))
+    version.write_text(re.sub('^version = "[^"]*"$', f'version = "{number}"', version.read_text(), flags=re.MULTILINE))
     (folder / "CHANGELOG.md").write_text(CHANGELOG)
     (folder / kind_runs.FILE).write_text('{"kinds": {}}')  # its commits are not of this repository
     for record in folder.glob("images/*/record.json"):

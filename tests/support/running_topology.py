@@ -92,9 +92,10 @@ class Cluster:
         return int(self.container(service).attrs["State"]["Pid"])
 
     def signal_all(self, service: str, number: int) -> None:
-        """Send a signal to every process of a container."""
+        """Send a signal to every process of a container; one of a health check may have ended since it was listed."""
         for row in self.container(service).top(ps_args="-eo pid")["Processes"]:
-            os.kill(int(row[0]), number)
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(int(row[0]), number)
 
     def measure_engine_load(self, service: str, seconds: float = 10.0) -> float:
         """Return the share of one core that the engine of a server takes, measured over some seconds."""
@@ -106,7 +107,6 @@ class Cluster:
         return (sum(map(_read_processor_seconds, engines)) - before) / (time.monotonic() - begun)
 
     def ranks(self) -> dict[str, Rank]:
-        """Return container → rank."""
         return {name_rank_container(replica, rank): rank for replica in self.plan.replicas for rank in replica.ranks}
 
     def ready(self, service: str) -> bool:

@@ -72,7 +72,6 @@ class Registry:
         self.stop()
 
     def stop(self) -> None:
-        """Stop it."""
         if self._process:
             self._process.kill()
             self._process.wait()

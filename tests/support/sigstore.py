@@ -1,4 +1,4 @@
-"""The two services that keyless signing needs, on a loopback address.
+"""What signing needs: a key pair; and for keyless signing two services, on a loopback address.
 
 A certificate authority that accepts every token (Fulcio's API: https://github.com/sigstore/fulcio, fulcio.proto,
 CreateSigningCertificate) and a timestamp authority (RFC 3161), both implemented with openssl. There is no transparency
@@ -9,12 +9,15 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 import subprocess
 import threading
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
+
+from tests.support.needed_programs import require_program
 
 ISSUER = "https://issuer.example"
 SINCE = "start-time=2024-01-01T00:00:00Z"
@@ -32,6 +35,14 @@ ess_cert_id_alg=sha256
 """
 
 
+def key_pair(folder: Path) -> Path:
+    """Create a cosign key pair and return the private key's file; cosign is installed if needed."""
+    cosign = require_program("cosign", minimum=(2, 6))
+    environment = {**os.environ, "COSIGN_PASSWORD": ""}
+    subprocess.run([cosign, "generate-key-pair"], cwd=folder, env=environment, check=True, capture_output=True)
+    return folder / "cosign.key"
+
+
 class Sigstore:
     """Both services; cosign needs the file `config` to sign and the file `root` to verify."""
 
@@ -45,16 +56,13 @@ class Sigstore:
         self.config, self.root = str(folder / "config.json"), str(folder / "root.json")
 
     def start(self) -> None:
-        """Start the server."""
         threading.Thread(target=self._server.serve_forever, daemon=True).start()
 
     def stop(self) -> None:
-        """Stop the server."""
         self._server.shutdown()
         self._server.server_close()
 
     def openssl(self, *arguments: str) -> bytes:
-        """Run openssl in the folder."""
         return subprocess.run(["openssl", *arguments], cwd=self.folder, check=True, capture_output=True).stdout
 
     def _authorities(self) -> None:

@@ -55,7 +55,6 @@ def start_container(image: str, *words: str, **options: Any) -> Iterator[Contain
 
 
 def run_container(image: str, *words: str, seconds: float = 300, **options: Any) -> Ended:
-    """Run a container to its end, and remove it."""
     with start_container(image, *words, **options) as container:
         code = container.wait(timeout=seconds)["StatusCode"]
         return Ended(code, *(container.logs(stdout=out, stderr=not out).decode() for out in (True, False)))

@@ -311,7 +311,6 @@ def create_engine_config(error: Exception, cause: Exception | None = None) -> No
 
 
 def of_vllm(function: Any, module: str = "vllm.engine.arg_utils") -> Callable[..., None]:
-    """Return a function as one of a module of vLLM."""
     return FunctionType(function.__code__, {"__name__": module}, argdefs=function.__defaults__)
 
 

@@ -154,14 +154,12 @@ def trio() -> TopologyPlan:
 
 
 def with_replica(plan: TopologyPlan, place: int = 0, **update: Any) -> TopologyPlan:
-    """Return a plan, one replica of which is another."""
     replicas = [*plan.replicas]
     replicas[place] = replicas[place].model_copy(update=update)
     return plan.model_copy(update={"replicas": tuple(replicas)})
 
 
 def with_rank(plan: TopologyPlan, place: int = 0, number: int = 0, **update: Any) -> TopologyPlan:
-    """Return a plan, one rank of which is another."""
     ranks = [*plan.replicas[place].ranks]
     ranks[number] = ranks[number].model_copy(update=update)
     return with_replica(plan, place, ranks=tuple(ranks))

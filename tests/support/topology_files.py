@@ -136,7 +136,6 @@ def plan_example(name: str) -> TopologyPlan:
 
 
 def examples() -> list[str]:
-    """Return the names of the examples."""
     return sorted(path.stem for path in EXAMPLES.glob("*.yaml"))
 
 

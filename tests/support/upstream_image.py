@@ -74,7 +74,6 @@ def link(name: str, target: str) -> tuple[str, bytes, dict[str, Any]]:
 
 
 def digest_of(data: bytes) -> str:
-    """Return the sha256 of bytes."""
     return f"sha256:{hashlib.sha256(data).hexdigest()}"
 
 
@@ -94,7 +93,6 @@ class Upstream:
         return {"digest": digest_of(data), "size": len(data)}
 
     def put_manifest(self, content: Mapping[str, Any], tag: str) -> str:
-        """Put a manifest under a tag; return its digest."""
         data = json.dumps(content).encode()
         address = f"http://{self.host}/v2/{self.name}/manifests/{tag}"
         requests.put(address, data=data, headers={"Content-Type": content["mediaType"]}, timeout=10).raise_for_status()
@@ -140,5 +138,4 @@ class Upstream:
         return {"mediaType": media_type, "digest": digest, "size": size, "platform": runs_on}
 
     def push_index(self, tag: str, entries: Sequence[Mapping[str, Any]]) -> str:
-        """Push an index; return its digest."""
         return self.put_manifest({"schemaVersion": 2, "mediaType": INDEX, "manifests": [*entries]}, tag)

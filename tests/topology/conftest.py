@@ -30,13 +30,6 @@ from tests.support.running_topology import (
 TABLE = ROOT / "build" / "topology-faults.md"
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Everything below this folder starts several servers."""
-    for item in items:
-        if Path(__file__).parent in item.path.parents:
-            item.add_marker(pytest.mark.machines)
-
-
 @pytest.fixture(scope="session")
 def images() -> tuple[str, str]:
     """The images of servers and router."""

@@ -255,7 +255,7 @@ def test_another_machine_type(day: Day) -> None:
     rows = ["h100.json: cuda13.0-vllm0.33", "h200.json: cuda13.0-vllm0.33"]
     assert [row for row in rows if row not in compared.stderr.splitlines()] == []
     assert re.search(r"^--data-parallel-size\n  - 8  \[decision\]  8 engines", compared.stdout, re.MULTILINE)
-    assert re.search(r"^VLLM_CACHE_ROOT\n  - .*\n  \+ ", compared.stdout, re.MULTILINE)
+    assert re.search(r"^folders of the cache, .*: .*\bVLLM_CACHE_ROOT\b", compared.stdout, re.MULTILINE)
     settings = json.loads(day.run(compare_json).stdout)
     assert "VLLM_ROCM_USE_AITER" in {setting["setting"] for setting in settings}
 

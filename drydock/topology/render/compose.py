@@ -70,8 +70,8 @@ def render_compose_files(plan: TopologyPlan, variant: Variant, ranktables: Mappi
         f"nodes/{node}/compose.yaml": format_yaml(make_machine_project(plan, ranks, node))
         for node in list_node_addresses(plan)
     }
-    whole = {"compose.yaml": format_yaml(make_engine_project(plan, ranks))} if shares_network(plan) else {}
-    return dict(sorted({**whole, **single, **tables}.items()))
+    engine_files = {"compose.yaml": format_yaml(make_engine_project(plan, ranks))} if shares_network(plan) else {}
+    return dict(sorted({**engine_files, **single, **tables}.items()))
 
 
 def shares_network(plan: TopologyPlan) -> bool:

@@ -48,12 +48,12 @@ def _describe_compose(plan: TopologyPlan) -> list[str]:
     one = "docker compose"
     node_command = f"{one} --file nodes/NODE/compose.yaml"
     commands = ("up --wait", "ps", "logs --follow", "down")
-    whole = [
+    engine_lines = [
         "Every node as a container of one engine:",
         *_format_console_block(*(f"{one} {words}" for words in commands)),
     ]
     return [
-        *(whole if compose.shares_network(plan) else []),
+        *(engine_lines if compose.shares_network(plan) else []),
         "Each node on its own machine: copy this folder to every machine, and run there, with the node's name:",
         *_format_console_block(*(f"{node_command} {words}" for words in commands)),
         *_describe_verify(plan),

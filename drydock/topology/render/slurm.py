@@ -127,7 +127,7 @@ def _format_start_command(name: str, lines: Iterable[str]) -> str:
 
 def _list_rank_options(item: Placed) -> Iterable[str]:
     """Yield a rank's options, image and words: those of its record, with the plan's variables."""
-    overrides = {"network": HOST, "given": item.rank.env, "named": item.secrets}
+    overrides = {"network": HOST, "user_env": item.rank.env, "passed_names": item.secrets}
     container = item.container.model_copy(update=overrides)
     if wants_ranktables(item.env):
         yield f'--volume "$PWD/ranktables:{RANKTABLES}:ro"'

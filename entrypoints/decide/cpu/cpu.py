@@ -72,15 +72,15 @@ def choose_limits(
     case: Case, layout: Layout, size: int, memory: Mapping[str, Value]
 ) -> tuple[dict[str, Value], tuple[Notice, ...]]:
     """Choose length, concurrency and batches from the user's intents."""
-    space = intents.effective_space(memory, case.given, KV_SPACE)
+    space = intents.effective_space(memory, case.user_flags, KV_SPACE)
     cache_sequences = intents.count_fitting_sequences(
         space, case.model.geometry, read_required_demand(case).typical, kv_element_bytes(case, size), layout.tensor
     )
-    sequences, findings = intents.choose_sequences(case.given, layout.shards, layout.data, cache_sequences)
+    sequences, findings = intents.choose_sequences(case.user_flags, layout.shards, layout.data, cache_sequences)
     return {
         **intents.choose_length(read_required_demand(case)),
         **sequences,
-        **intents.choose_mode(case.given),
+        **intents.choose_mode(case.user_flags),
     }, findings
 
 
@@ -129,9 +129,9 @@ def choose_binding(case: Case, layout: Layout) -> Value:
     """Bind one thread to each physical core, and reserve cores for the KV cache's exchange and a busy API server."""
     power = case.facts.processor.architecture == "ppc64le"
     per_core = case.thresholds.whole("power_threads_per_core") if power else 1
-    user = case.given.variable(RESERVED)
+    user = case.user_flags.variable(RESERVED)
     keeps = tuple(count_reserved_cores(rank, case.thresholds) for rank in layout.ranks)
-    if has_kv_transfer(case) and (any(keeps) or not can_fork(case.facts, case.given, _count_ranks(layout))):
+    if has_kv_transfer(case) and (any(keeps) or not can_fork(case.facts, case.user_flags, _count_ranks(layout))):
         keeps = tuple(keep + case.thresholds.whole("transfer_cores") for keep in keeps)  # else NIXL's thread pauses
     if user is not None:
         keeps = reserved_by_user(parse_count(user, RESERVED, 0), len(layout.ranks))
@@ -191,7 +191,7 @@ def _find_preload_libraries(case: Case) -> dict[str, str]:
 
 def _check_idle_nodes(case: Case, layout: Layout) -> Iterator[Notice]:
     """Yield a notice with the NUMA nodes that no rank uses, unless the container's CPU time does not cover them."""
-    domains = list_rank_domains(case.facts, visible_nodes(case.given))
+    domains = list_rank_domains(case.facts, visible_nodes(case.user_flags))
     idle = tuple(domain.node for domain in domains if domain.node not in {rank.node for rank in layout.ranks})
     if not idle or describe_cpu_time_limit(case, domains):
         return
@@ -205,7 +205,7 @@ def _check_idle_nodes(case: Case, layout: Layout) -> Iterator[Notice]:
 
 def _find_cpu_notices(case: Case) -> Iterator[Notice]:
     """Yield notices about settings of the user that are kept but have a cost."""
-    user_flags, processor = case.given, case.facts.processor
+    user_flags, processor = case.user_flags, case.facts.processor
     preload = user_flags.variable("LD_PRELOAD")
     missing = [
         path for path in _find_preload_libraries(case).values() if preload and path.rsplit("/", 1)[-1] not in preload

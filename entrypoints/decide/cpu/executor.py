@@ -101,8 +101,8 @@ def _one_process(facts: Facts, binding: Value, free: int) -> dict[str, Value]:
         OWN_PROCESSES: Value("0", f"the CPU backend supports {EXECUTOR} uni only with this setting"),
     }
     if facts.files.get("iomp"):
-        same = "the value that vLLM sets for its workers"
-        values |= {"KMP_BLOCKTIME": Value("5", same), "KMP_TPAUSE": Value("0", same)}
+        because_same = "the value that vLLM sets for its workers"
+        values |= {"KMP_BLOCKTIME": Value("5", because_same), "KMP_TPAUSE": Value("0", because_same)}
     if restricts:
         because = f"{binding.because}, but not bound to them"
         values["OMP_NUM_THREADS"] = Value(str(len(_parse_bound_threads(binding))), because)

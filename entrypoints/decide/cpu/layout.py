@@ -35,9 +35,9 @@ _RANKS_PER_CPU = 4
 
 def choose_layout(case: Case, size: int) -> tuple[Layout, dict[str, Value]]:
     """Choose the NUMA nodes that the model is split over, or for throughput a copy on each node."""
-    domains = list_rank_domains(case.facts, visible_nodes(case.given))
-    user, hosts = case.given.number(intents.TENSOR), count_hosts(case.given)
-    lists = read_user_lists(case.facts, case.given)
+    domains = list_rank_domains(case.facts, visible_nodes(case.user_flags))
+    user, hosts = case.user_flags.number(intents.TENSOR), count_hosts(case.user_flags)
+    lists = read_user_lists(case.facts, case.user_flags)
     if lists and not user and hosts == 1:
         return _on_lists(case, domains, lists)
     if hosts > 1 and not user:
@@ -53,7 +53,7 @@ def choose_layout(case: Case, size: int) -> tuple[Layout, dict[str, Value]]:
         return chosen, {intents.TENSOR: Value(str(user), "")}
     copies = _choose_copies_layout(case, domains, size)
     if copies:
-        small = "" if case.given.intents.optimize else _too_small(case, size)
+        small = "" if case.user_flags.intents.optimize else _too_small(case, size)
         return copies, intents.choose_copies(copies.data, small)
     layout, value = _choose_split_layout(case, domains, size)
     return layout, {intents.TENSOR: value}
@@ -63,7 +63,7 @@ def _on_lists(
     case: Case, domains: tuple[Domain, ...], lists: tuple[tuple[int, ...], ...]
 ) -> tuple[Layout, dict[str, Value]]:
     """Return one rank for each of the user's lists: a split, or copies of a model that none divides."""
-    user_flags, geometry, count = case.given, case.model.geometry, len(lists)
+    user_flags, geometry, count = case.user_flags, case.model.geometry, len(lists)
     if user_flags.number(PIPELINE) or user_flags.number(DATA) or user_flags.number(LOCAL):
         layout = _make_cpu_layout(case, domains, 1)
         return layout, {intents.TENSOR: Value("1", "the user's other parallelism fills the lists")}
@@ -76,7 +76,7 @@ def _on_lists(
 
 
 def _has_expert_parallelism(case: Case) -> bool:
-    return case.given.flag(EXPERT) == "True"
+    return case.user_flags.flag(EXPERT) == "True"
 
 
 def _over_hosts(case: Case, domains: tuple[Domain, ...], hosts: int) -> tuple[Layout, dict[str, Value]]:
@@ -100,7 +100,7 @@ def _choose_copies_layout(case: Case, domains: tuple[Domain, ...], size: int) ->
     nodes, small = len(domains), bool(_too_small(case, size)) and has_room_for_workers(case.facts)
     if (
         nodes == 1
-        or not intents.wants_copies(case.given, case.model.geometry, small=small)
+        or not intents.wants_copies(case.user_flags, case.model.geometry, small=small)
         or describe_cpu_time_limit(case, domains)
     ):
         return None
@@ -174,7 +174,7 @@ def describe_cpu_time_limit(case: Case, domains: tuple[Domain, ...]) -> str:
 
 
 def _make_cpu_layout(case: Case, domains: tuple[Domain, ...], tensor: int) -> Layout:
-    user_flags = case.given
+    user_flags = case.user_flags
     pipeline = user_flags.number(PIPELINE) or 1
     data = user_flags.number("--data-parallel-size-local") or user_flags.number("--data-parallel-size") or 1
     count, most = max(1, tensor * pipeline * data // count_hosts(user_flags)), _RANKS_PER_CPU * len(case.facts.cpus)

@@ -44,7 +44,7 @@ KV_SPACE = "VLLM_CPU_KVCACHE_SPACE"
 
 def choose_memory(case: Case, layout: Layout, size: int) -> dict[str, Value]:
     """Choose the KV cache's size, and a shorter --max-model-len only if one full sequence would not fit."""
-    user_flags, model = case.given, case.model
+    user_flags, model = case.user_flags, case.model
     user = _read_user_cache(user_flags)
     if user is None and user_flags.flag(UTILISATION):
         _check_user_share(case, layout)
@@ -119,7 +119,7 @@ def _format_cache_setting(size: int, because: str) -> dict[str, Value]:
 
 def _smallest_cache(case: Case, layout: Layout, size: int) -> int:
     """Return the bytes of the smallest useful KV cache; 1 GiB if this vLLM or what is known allows no fraction."""
-    options, geometry = case.given.known, case.model.geometry
+    options, geometry = case.user_flags.known, case.model.geometry
     if geometry is None or (options and CACHE_BYTES not in options):
         return GIB
     shortest = case.thresholds.whole("shortest_context") + BLOCK  # vLLM takes one block itself
@@ -132,13 +132,13 @@ def find_layout_room(case: Case, layout: Layout, size: int) -> RankRoom:
 
 
 def _compute_layout_load(case: Case, layout: Layout, size: int) -> Load:
-    tokens = intents.step_tokens(case.given, layout.shards)
-    sequences = intents.count_running_sequences(case.given, layout.shards, layout.data)
+    tokens = intents.step_tokens(case.user_flags, layout.shards)
+    sequences = intents.count_running_sequences(case.user_flags, layout.shards, layout.data)
     geometry = case.model.geometry
     step = compute_activations(geometry, tokens, sequences, size, layout.tensor) if geometry else 0
-    towers = compute_encoder_memory(case.model, read_inputs(case.given, tokens), size)
+    towers = compute_encoder_memory(case.model, read_inputs(case.user_flags, tokens), size)
     step = max(step, towers.activations) + towers.cache
-    extras, split = read_extras(case.given), Split(layout.tensor)
+    extras, split = read_extras(case.user_flags), Split(layout.tensor)
     share = layout.tensor / layout.shards  # of the layers, in each stage of a pipeline
     step += extras.draft_bytes(case.model, layout.tensor, size) + extras.adapter_bytes(case.model, split, size, share)
     return divide_weights(case.model.weights, size, layout.shards, len(layout.ranks), step)
@@ -151,19 +151,19 @@ def kv_share(case: Case) -> float:
 
 def read_required_demand(case: Case) -> Demand:
     """Return the required length and concurrency. Raises DOES_NOT_FIT."""
-    return read_demand(case.model, case.given, BLOCK)
+    return read_demand(case.model, case.user_flags, BLOCK)
 
 
 def kv_element_bytes(case: Case, size: int) -> int:
     """Return the bytes of one number in the KV cache."""
-    return 1 if (case.given.flag("--kv-cache-dtype") or "").startswith("fp8") else size
+    return 1 if (case.user_flags.flag("--kv-cache-dtype") or "").startswith("fp8") else size
 
 
 def _compute_cache_of_layout(case: Case, layout: Layout, size: int, geometry: Geometry) -> CacheUse:
     length = read_required_demand(case).length
     if length is None:
         return CacheUse(1 << 40, "")
-    sequences = intents.count_running_sequences(case.given, layout.shards, layout.data)
+    sequences = intents.count_running_sequences(case.user_flags, layout.shards, layout.data)
     cores = sum(len(rank.cores) for rank in layout.ranks) // layout.data or 1
     tokens = cores * case.thresholds.whole("kv_tokens_per_core")
     kv_size, demand = kv_element_bytes(case, size), CacheDemand(length, sequences, tokens)
@@ -209,7 +209,7 @@ def list_rank_uses(case: Case, layout: Layout, size: int, memory: Mapping[str, V
     totals = {node.id: node.memory_total for node in case.facts.nodes}
     homes = [rank.node for rank in layout.ranks]
     load = _compute_layout_load(case, layout, size)
-    cache = intents.effective_space(memory, case.given, KV_SPACE) or 0
+    cache = intents.effective_space(memory, case.user_flags, KV_SPACE) or 0
     server, worker = case.thresholds.bytes("server_memory_gib"), case.thresholds.bytes("rank_memory_gib")
     other_bytes = server // len(homes) + worker + load.activations
     length = int(str(memory[LENGTH].value)) if LENGTH in memory else read_required_demand(case).length or 0
@@ -230,5 +230,5 @@ def _count_cache_tokens(case: Case, layout: Layout, size: int, cache_bytes: int,
 
 def _user_share(case: Case) -> float:
     """Return --gpu-memory-utilization: vLLM's worker takes this share of its node, less what it consumed by then."""
-    set_otherwise = case.given.flag(CACHE_BYTES) or case.given.variable(KV_SPACE)
-    return 0.0 if set_otherwise else float(case.given.flag(UTILISATION) or 0)
+    set_otherwise = case.user_flags.flag(CACHE_BYTES) or case.user_flags.variable(KV_SPACE)
+    return 0.0 if set_otherwise else float(case.user_flags.flag(UTILISATION) or 0)

@@ -18,7 +18,7 @@ from entrypoints.request.roles import NIXL, SERVE
 
 def has_kv_transfer(case: Case) -> bool:
     """Return whether the server exchanges its KV cache with others."""
-    return case.given.role.name != SERVE or bool(case.given.flag(KV_TRANSFER))
+    return case.user_flags.role.name != SERVE or bool(case.user_flags.flag(KV_TRANSFER))
 
 
 def require_last_core(case: Case) -> None:
@@ -36,7 +36,7 @@ def require_last_core(case: Case) -> None:
 def _read_kv_connector(case: Case) -> str:
     """Return the connector's name or its whole configuration."""
     usual = (case.profile.get("kv_transfer") or {}).get("connector")
-    return str(case.given.flag(KV_TRANSFER) or usual)
+    return str(case.user_flags.flag(KV_TRANSFER) or usual)
 
 
 def _last_cpus(facts: Facts) -> set[int]:

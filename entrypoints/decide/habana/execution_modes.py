@@ -52,7 +52,7 @@ class HabanaCase(Case):
 
     def is_on(self, variable: str) -> bool:
         """Return whether the user enabled a variable."""
-        return (self.given.variable(variable) or "").lower() in _TRUE
+        return (self.user_flags.variable(variable) or "").lower() in _TRUE
 
 
 def is_pcie(devices: tuple[Device, ...]) -> bool:
@@ -85,7 +85,7 @@ def choose_execution_mode(case: HabanaCase, chosen: Fit) -> dict[str, Value]:
         values[COLLECTIVES] = Value("true", because)
     if EXPERT in chosen.values and case.thresholds.number("expert_variable"):
         values["VLLM_EP_SIZE"] = Value(str(chosen.tensor), "the experts are distributed over all ranks of the group")
-    if case.given.flag(EXECUTOR) == "mp" or str(chosen.values.get(EXECUTOR, Value("", "")).value) == "mp":
+    if case.user_flags.flag(EXECUTOR) == "mp" or str(chosen.values.get(EXECUTOR, Value("", "")).value) == "mp":
         because = "a forked process inherits the driver's state and hangs when it ends"
         values["VLLM_WORKER_MULTIPROC_METHOD"] = Value("spawn", because)
     return values
@@ -93,14 +93,14 @@ def choose_execution_mode(case: HabanaCase, chosen: Fit) -> dict[str, Value]:
 
 def is_eager(case: HabanaCase) -> bool:
     """Return whether the user turned graphs off."""
-    return case.given.flag("--enforce-eager") == "True"
+    return case.user_flags.flag("--enforce-eager") == "True"
 
 
 def choose_quantisation(case: HabanaCase, chosen: Fit) -> dict[str, Value]:
     """Return the settings for the weights' type."""
     method = case.model.quantization
     values = {"--dtype": Value("bfloat16", "the matrix engine computes in bfloat16; vllm-gaudi converts float16 to it")}
-    if case.given.variable(QUANT):
+    if case.user_flags.variable(QUANT):
         values |= _choose_calibration(case, chosen)
     elif method in ("awq", "gptq") and case.thresholds.number("own_quantization"):
         values[QUANTIZATION] = Value(f"{method}_hpu", f"Gaudi has its own kernel for {method} weights")
@@ -160,7 +160,7 @@ def keeps_bfloat16_cache(case: HabanaCase) -> bool:
 
     The vendor names such configurations so: inc_quant_per_channel_bf16kv.json in scripts/quant_configs of deepseek_r1.
     """
-    name = (case.given.variable(QUANT) or "").rpartition("/")[2].lower()
+    name = (case.user_flags.variable(QUANT) or "").rpartition("/")[2].lower()
     return case.named("bfloat16_cache") or "bf16kv" in name
 
 
@@ -179,7 +179,7 @@ def _choose_constant_scales(case: HabanaCase) -> dict[str, Value]:
 def is_requantised(case: HabanaCase) -> bool:
     """Return whether QUANT_CONFIG quantises float8 weights again, with the scales that were measured."""
     stack = bool(case.thresholds.number("requantise_float8"))
-    return stack and case.given.variable(QUANT) is not None and case.model.quantization == "fp8"
+    return stack and case.user_flags.variable(QUANT) is not None and case.model.quantization == "fp8"
 
 
 def _choose_requantisation(case: HabanaCase) -> dict[str, Value]:
@@ -194,7 +194,7 @@ def _choose_requantisation(case: HabanaCase) -> dict[str, Value]:
         "INC_FORCE_NAIVE_SCALING": Value("1", "the measured scales, unchanged, are more accurate", naive),
     }
     root = measured_root(case)
-    if root and not case.given.variable(PREFIX):
+    if root and not case.user_flags.variable(PREFIX):
         because = f"{QUANT} is in the vendor's layout: its measurements are below this folder, in {MEASURED}"
         values[PREFIX] = Value(root, because)
     return values
@@ -202,7 +202,7 @@ def _choose_requantisation(case: HabanaCase) -> dict[str, Value]:
 
 def measured_root(case: HabanaCase) -> str:
     """Return the folder that a configuration's relative path of measurements starts from; empty if it is not known."""
-    root, layout, _ = (case.given.variable(QUANT) or "").rpartition("/scripts/quant_configs/")
+    root, layout, _ = (case.user_flags.variable(QUANT) or "").rpartition("/scripts/quant_configs/")
     return root if layout else ""
 
 
@@ -233,7 +233,7 @@ def model_settings(case: HabanaCase) -> dict[str, Value]:
         because = "hybrid layers compile better with this setting"
         values["ENABLE_EXPERIMENTAL_FLAGS"] = Value("true", because)
         values["ENABLE_SKIP_REMOVAL_OF_GRAPH_INPUT_IDENTITY_NODES"] = Value("true", because)
-    lengths = case.given.intents.input
+    lengths = case.user_flags.intents.input
     if case.thresholds.number("zero_padding"):
         same = lengths is not None and lengths[0] == lengths[1]
         because = "all prompts have the same length" if same else "padding with zeros costs less"
@@ -254,7 +254,7 @@ def _unsupported_quantisation(case: HabanaCase) -> Iterator[Notice]:
 def _refused_quantisation(case: HabanaCase) -> Iterator[Notice]:
     """Yield a notice for --quantization inc for a quantised model: vLLM's _verify_quantization refuses it."""
     method = case.model.quantization
-    if case.given.flag(QUANTIZATION) == "inc" and method not in ("", "inc"):
+    if case.user_flags.flag(QUANTIZATION) == "inc" and method not in ("", "inc"):
         yield make_notice("HPU-052", f"{QUANTIZATION} inc", f"no {QUANTIZATION}, or {method}", method=method)
 
 
@@ -271,14 +271,14 @@ def _check_conversion(case: HabanaCase) -> Iterator[Notice]:
 
 def _check_measurements(case: HabanaCase) -> Iterator[Notice]:
     """Yield a notice if Intel Neural Compressor is selected without its measurements."""
-    if case.given.variable(QUANT):
-        if is_requantised(case) and not measured_root(case) and not case.given.variable(PREFIX):
-            yield make_notice("HPU-048", f"{QUANT}={case.given.variable(QUANT)}, no {PREFIX}", PREFIX)
+    if case.user_flags.variable(QUANT):
+        if is_requantised(case) and not measured_root(case) and not case.user_flags.variable(PREFIX):
+            yield make_notice("HPU-048", f"{QUANT}={case.user_flags.variable(QUANT)}, no {PREFIX}", PREFIX)
         return
     repository = _find_measurements(case)
     if repository:
         yield make_notice("HPU-047", f"no {QUANT}", f"{QUANT} and {repository}", repository=repository)
-    if case.given.flag(QUANTIZATION) != "inc":
+    if case.user_flags.flag(QUANTIZATION) != "inc":
         return
     scripts = (script for script in list_model_conversions(case.profile) if script.gives == "measurements")
     script = next(scripts, None)
@@ -309,7 +309,7 @@ def _check_stack_features(case: HabanaCase) -> Iterator[Notice]:
     """Yield a notice for each feature that the user asks for and the stack lacks."""
     for feature in case.thresholds.words("unsupported"):
         what, flag = _FEATURES[feature]
-        requested = case.given.flag(flag)
+        requested = case.user_flags.flag(flag)
         if requested not in (None, "False"):
             setting = flag if requested == "True" else f"{flag} {requested}"
             yield make_notice("HPU-051", setting, f"no {flag}", what=what, flag=flag)
@@ -318,7 +318,7 @@ def _check_stack_features(case: HabanaCase) -> Iterator[Notice]:
 def _too_long(case: HabanaCase, chosen: Fit) -> Iterator[Notice]:
     """Yield a notice for a length beyond the vendor's largest on one host."""
     most, length = case.thresholds.whole("longest_on_one_host"), chosen.length or 0
-    if 0 < most < length and case.given.number(NODES) in (None, 1):
+    if 0 < most < length and case.user_flags.number(NODES) in (None, 1):
         yield make_notice("HPU-049", f"{LENGTH} {length}", f"at most {most}", most=str(most))
 
 
@@ -341,9 +341,9 @@ def find_gaudi_notices(case: HabanaCase, chosen: Fit) -> Iterator[Notice]:
     yield from _check_stack_features(case)
     yield from _too_long(case, chosen)
     if case.is_on(SKIP):
-        yield make_notice("HPU-042", f"{SKIP}={case.given.variable(SKIP)}", "false")
+        yield make_notice("HPU-042", f"{SKIP}={case.user_flags.variable(SKIP)}", "false")
     if is_pcie(chosen.devices) and chosen.tensor > LINKED:
         yield from _check_host_nics(case, chosen)
-    limits = [name for name in case.given.env if name.startswith("VLLM_") and name.endswith("_BUCKET_LIMIT")]
+    limits = [name for name in case.user_flags.env if name.startswith("VLLM_") and name.endswith("_BUCKET_LIMIT")]
     if limits and "pad" not in case.thresholds.words("bucket_ways"):
-        yield make_notice("HPU-044", f"{limits[0]}={case.given.env[limits[0]]}", "not set", variable=limits[0])
+        yield make_notice("HPU-044", f"{limits[0]}={case.user_flags.env[limits[0]]}", "not set", variable=limits[0])

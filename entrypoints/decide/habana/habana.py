@@ -134,7 +134,7 @@ def _prefers_links(case: HabanaCase) -> bool:
 
     A server on several hosts has one, whether or not the container shows it.
     """
-    if (case.given.number(NODES) or 1) > 1:
+    if (case.user_flags.number(NODES) or 1) > 1:
         return False
     small = any(int(size) <= LINKED for size in case.thresholds.words("tensor_sizes"))
     return small and bool(case.thresholds.number("host_nic")) and case.facts.grants.get(NICS) is False
@@ -146,8 +146,8 @@ def _repeat_fit(case: HabanaCase, *, pcie: bool) -> Fit:
     On Gaudi --gpu-memory-utilization is a share of the memory that is free after loading the weights, and a share of
     that goes to graphs. Both depend on the weights of one card, and so on the number of cards.
     """
-    user_flags = case.given._replace(
-        flags={name: flag for name, flag in case.given.flags.items() if name != UTILISATION}
+    user_flags = case.user_flags._replace(
+        flags={name: flag for name, flag in case.user_flags.flags.items() if name != UTILISATION}
     )
     model, ranks, unused = _of_usual_length(case), 0, 0
     for _ in range(_TRIES):
@@ -165,7 +165,7 @@ def _of_usual_length(case: HabanaCase) -> ModelFacts:
     Lengths that the user sets, by flag or by ranges, are kept.
     """
     geometry, usual = case.model.geometry, case.thresholds.whole("usual_length")
-    if case.given.flag(LENGTH) or (case.given.intents.input and case.given.intents.output):
+    if case.user_flags.flag(LENGTH) or (case.user_flags.intents.input and case.user_flags.intents.output):
         return case.model
     if not case.thresholds.number("whole_prompts") or not geometry or not geometry.max_length:
         return case.model
@@ -174,7 +174,7 @@ def _of_usual_length(case: HabanaCase) -> ModelFacts:
 
 def _compute_withheld_bytes(case: HabanaCase, ranks: int, length: int | None) -> int:
     """Return the bytes of one card that utilisation and graphs withhold from the KV cache."""
-    thresholds, user_flags = case.thresholds, case.given
+    thresholds, user_flags = case.thresholds, case.user_flags
     text = user_flags.flag(UTILISATION)
     share = _usable_share(case, length) if text is None else _parse_share(text, UTILISATION)
     graphs = _read_share_variable(user_flags, "VLLM_GRAPH_RESERVED_MEM", thresholds.number("graph_memory_share"))
@@ -192,7 +192,7 @@ def _usable_share(case: HabanaCase, length: int | None) -> float:
 
 def _read_weight_bytes(case: HabanaCase) -> int:
     """Return the bytes of a weight: one if a calibration converts it to fp8."""
-    return 1 if case.given.variable(QUANT) is not None or case.given.flag(QUANTIZATION) == "inc" else 2
+    return 1 if case.user_flags.variable(QUANT) is not None or case.user_flags.flag(QUANTIZATION) == "inc" else 2
 
 
 def _make_habana_rules(case: HabanaCase, unused: int, *, pcie: bool) -> Rules:
@@ -207,7 +207,7 @@ def _make_habana_rules(case: HabanaCase, unused: int, *, pcie: bool) -> Rules:
         activations=thresholds.bytes("profile_gib"),
         element=element,
         kv_element=1 if element == 1 and not keeps_bfloat16_cache(case) else 2,
-        block=case.given.number(BLOCK_SIZE) or BLOCK,
+        block=case.user_flags.number(BLOCK_SIZE) or BLOCK,
         sizes=tuple(size for size in sizes if size <= LINKED) if pcie else sizes,
         pipeline=bool(thresholds.number("pipeline")),
         expert="tp",
@@ -218,7 +218,7 @@ def _make_habana_rules(case: HabanaCase, unused: int, *, pcie: bool) -> Rules:
 
 
 def _choose_gaudi_utilisation(case: HabanaCase, chosen: Fit) -> dict[str, Value]:
-    if case.given.flag(UTILISATION) is not None:
+    if case.user_flags.flag(UTILISATION) is not None:
         return {}
     number = _usable_share(case, chosen.length)
     share = f"{number:g}"
@@ -333,4 +333,4 @@ def _format_time(seconds: float) -> str:
 
 
 def _find_cache_root(case: HabanaCase) -> str:
-    return choose_cache_folders(case.given.env, case.facts.mounts, case.facts.user[0], local_model=True).shared
+    return choose_cache_folders(case.user_flags.env, case.facts.mounts, case.facts.user[0], local_model=True).shared

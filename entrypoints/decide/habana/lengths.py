@@ -16,7 +16,7 @@ PREFILLS = "--max-num-prefill-seqs"
 
 def make_graph_demand(case: HabanaCase, chosen: Fit) -> GraphDemand:
     """Return the lengths and batches that graphs are needed for."""
-    thresholds, user_flags = case.thresholds, case.given
+    thresholds, user_flags = case.thresholds, case.user_flags
     length = chosen.length or thresholds.whole("usual_length")
     sequences = chosen.sequences or _choose_decode_batch(case, chosen)
     whole, least = bool(thresholds.number("whole_prompts")), thresholds.whole("batched_tokens")
@@ -29,7 +29,7 @@ def make_graph_demand(case: HabanaCase, chosen: Fit) -> GraphDemand:
 
 def _choose_decode_batch(case: HabanaCase, chosen: Fit) -> int:
     """Return the manual's usual batch, or the number of sequences of the given ranges that the KV cache holds."""
-    usual, intents = case.thresholds.whole("decode_sequences"), case.given.intents
+    usual, intents = case.thresholds.whole("decode_sequences"), case.user_flags.intents
     if not (intents.input and intents.output and chosen.kv_tokens):
         return usual
     typical = max(1, (sum(intents.input) + sum(intents.output)) // 2)
@@ -38,11 +38,11 @@ def _choose_decode_batch(case: HabanaCase, chosen: Fit) -> int:
 
 def _count_step_prompts(case: HabanaCase, budget: int, sequences: int) -> int:
     """Return how many prompts one step computes: few for low latency, a full step for high throughput."""
-    shortest = case.given.intents.input[0] if case.given.intents.input else 1
+    shortest = case.user_flags.intents.input[0] if case.user_flags.intents.input else 1
     fixed = case.thresholds.whole("prefill_sequences")
     if not fixed:  # 1.21 fills a step with prompts of the shortest length
         return max(1, min(budget // shortest, sequences))
-    if case.given.intents.optimize == "throughput":
+    if case.user_flags.intents.optimize == "throughput":
         return max(1, min(case.thresholds.whole("batched_tokens") // round_up(shortest, BLOCK), sequences))
     return fixed
 
@@ -62,7 +62,7 @@ def choose_gaudi_lengths(case: HabanaCase, chosen: Fit, demand: GraphDemand) -> 
         chosen.length
         and model_length
         and chosen.length < model_length
-        and not {LENGTH} & {*chosen.values, *case.given.flags}
+        and not {LENGTH} & {*chosen.values, *case.user_flags.flags}
     ):
         because = "the manual's usual length: one step computes a whole prompt, and each length needs another graph"
         values[LENGTH] = Value(

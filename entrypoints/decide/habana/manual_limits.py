@@ -28,20 +28,20 @@ def check_manual_limits(case: HabanaCase, chosen: Fit, demand: GraphDemand) -> I
 
 def _too_many_ranks(case: HabanaCase) -> Iterator[Notice]:
     """Yield a notice for more ranks than KV heads; latent attention has none that ranks divide."""
-    geometry, ranks = case.model.geometry, case.given.number(TENSOR)
+    geometry, ranks = case.model.geometry, case.user_flags.number(TENSOR)
     if geometry and ranks and not geometry.latent and 0 < geometry.kv_heads < ranks:
         yield make_notice("HPU-054", f"{TENSOR} {ranks}", f"at most {geometry.kv_heads}", most=str(geometry.kv_heads))
 
 
 def _short_capture(case: HabanaCase) -> Iterator[Notice]:
-    tokens = case.given.number(CAPTURED)
+    tokens = case.user_flags.number(CAPTURED)
     if tokens is not None and tokens < SMALLEST_CAPTURE:
         yield make_notice("HPU-055", f"{CAPTURED} {tokens}", f"at least {SMALLEST_CAPTURE}")
 
 
 def _local_collectives(case: HabanaCase, chosen: Fit) -> Iterator[Notice]:
     """Yield a notice if graphs of several cards lack lazy collectives."""
-    text = case.given.variable(COLLECTIVES)
+    text = case.user_flags.variable(COLLECTIVES)
     graphs = _lazy_mode(case) == "1" and not is_eager(case)
     if graphs and text is not None and not case.is_on(COLLECTIVES) and chosen.tensor * chosen.pipeline > 1:
         yield make_notice("HPU-056", f"{COLLECTIVES}={text}", "true")
@@ -54,13 +54,13 @@ def _experimental_mode(case: HabanaCase) -> Iterator[Notice]:
 
 
 def _lazy_mode(case: HabanaCase) -> str:
-    return case.given.variable(LAZY) or str(case.thresholds.whole("lazy_mode"))
+    return case.user_flags.variable(LAZY) or str(case.thresholds.whole("lazy_mode"))
 
 
 def _foreign_measurements(case: HabanaCase, chosen: Fit) -> Iterator[Notice]:
     """Yield a notice for measurements of another number of ranks, of which each has a file of its own."""
     measured = case.thresholds.whole("measured_ranks")
-    if measured and case.given.variable(QUANT) and chosen.tensor != measured:
+    if measured and case.user_flags.variable(QUANT) and chosen.tensor != measured:
         yield make_notice(
             "HPU-058",
             f"{QUANT} with {chosen.tensor} ranks",
@@ -80,6 +80,6 @@ def _short_buckets(case: HabanaCase, demand: GraphDemand) -> Iterator[Notice]:
         "VLLM_DECODE_BLOCK_BUCKET_MAX": -(-demand.length // demand.block),
     }
     for variable, least in needs.items():
-        text = case.given.variable(variable) or ""
+        text = case.user_flags.variable(variable) or ""
         if is_number(text) and int(text) < least:
             yield make_notice("HPU-059", f"{variable}={text}", f"at least {least}", variable=variable, least=str(least))

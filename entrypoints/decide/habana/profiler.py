@@ -25,6 +25,6 @@ def choose_gaudi_profiler(case: HabanaCase, folder: str) -> dict[str, Value]:
     because = f"{PROFILER}: the trace is written on the volume, because the root file system may be read-only"
     values = {TRACE: Value(f"{folder}/profile.json", because), FOLDER: Value(folder, because)}
     logged = f"{PROFILER}: requests are logged while the profiler runs, as with -f of the vendor's script"
-    if REQUEST_LOG in case.given.known:
+    if REQUEST_LOG in case.user_flags.known:
         return values | {REQUEST_LOG: Value(value=True, because=logged)}
     return values | {NO_REQUEST_LOG: Value(value=False, because=logged)}

@@ -24,7 +24,7 @@ class Cores(NamedTuple):
     """The cores that may serve, as devices of one rank each, and the user's flags with core numbers."""
 
     facts: Facts
-    given: UserFlags
+    user_flags: UserFlags
     left_out: tuple[Device, ...]
     """Devices that another process holds, or that are not healthy, unless the user selected them."""
 

@@ -46,7 +46,7 @@ class NeuronCase(NamedTuple):
 
     facts: Facts
     model: ModelFacts
-    given: UserFlags
+    user_flags: UserFlags
     thresholds: Thresholds
     fitted: Fit
     length: int | None
@@ -57,12 +57,12 @@ class NeuronCase(NamedTuple):
     @property
     def block(self) -> int:
         """Tokens of one KV cache block."""
-        return self.given.number(BLOCK_SIZE) or self.thresholds.whole("block")
+        return self.user_flags.number(BLOCK_SIZE) or self.thresholds.whole("block")
 
     @property
     def chunk(self) -> int:
         """Tokens of a prompt that are computed at once."""
-        most = self.given.number(BATCHED) or self.thresholds.whole("prefill_tokens")
+        most = self.user_flags.number(BATCHED) or self.thresholds.whole("prefill_tokens")
         return most if self.length is None else min(most, self.length)
 
 
@@ -79,8 +79,8 @@ def decide(profile: Mapping[str, Any], facts: Facts, model: ModelFacts, user_fla
         limited = limited._replace(geometry=limited.geometry._replace(padded=True))
     if user_flags.flag(EXPERT) != "True":  # engines of vLLM Neuron share no experts (its data parallelism design)
         limited = limited._replace(expert_share=0.0)
-    rules = _make_neuron_rules(cores.facts, limited, cores.given, thresholds, engine)
-    fitted = fit_model(cores.facts, limited, _for_latency(cores.given), rules)
+    rules = _make_neuron_rules(cores.facts, limited, cores.user_flags, thresholds, engine)
+    fitted = fit_model(cores.facts, limited, _for_latency(cores.user_flags), rules)
     effective = fitted.length or _unknown_length(thresholds, engine)
     sequences = _choose_batch_size(fitted, effective, user_flags, thresholds)
     case = NeuronCase(facts, model, user_flags, thresholds, fitted, effective, sequences)
@@ -257,8 +257,8 @@ def make_doubling_buckets(shortest: int, longest: int) -> tuple[int, ...]:
 def _list_prompt_buckets(case: NeuronCase, longest: int) -> tuple[int, ...]:
     """Return the prompt lengths that graphs are compiled for, from the shortest of --input-range."""
     smallest = case.thresholds.whole("smallest_bucket")
-    if case.given.intents.input is not None:
-        smallest = max(smallest, case.given.intents.input[0])
+    if case.user_flags.intents.input is not None:
+        smallest = max(smallest, case.user_flags.intents.input[0])
     return make_doubling_buckets(min(smallest, longest), longest)
 
 
@@ -319,7 +319,7 @@ def _choose_nxdi_settings(case: NeuronCase) -> dict[str, Value]:
 
 def _choose_block_count(case: NeuronCase, length: int) -> dict[str, Value]:
     """Return the compiled block count for vLLM's scheduler; a batch of one runs without prefix caching."""
-    flag = case.given.flags.get(PREFIXES)
+    flag = case.user_flags.flags.get(PREFIXES)
     prefix_caching = case.sequences > 1 if flag is None else flag.value is True
     if prefix_caching:
         blocks = -(-length // case.block) * case.sequences
@@ -384,7 +384,7 @@ def _find_neuron_notices(case: NeuronCase, engine: Engine) -> Iterator[Notice]:
         batch = f"{format_count(case.sequences, 'sequence')} of {length} tokens"
         capacity = f"at most {format_count(tokens // length, 'sequence')}"
         yield make_notice("PLAN-071", batch, capacity, sequences=str(max(1, tokens // length)))
-    if case.given.flag("--quantization") == "neuron_quant":
+    if case.user_flags.flag("--quantization") == "neuron_quant":
         yield make_notice("PLAN-072", "--quantization neuron_quant", "no --quantization")
     method, methods = case.model.quantization, case.thresholds.words("quantization_methods")
     if method and method not in methods:
@@ -403,11 +403,11 @@ _SAME_TYPES = {"float": "float32", "half": "float16"}
 
 def _unsupported_settings(case: NeuronCase) -> Iterator[Notice]:
     """Yield a notice for a type, and for chunked prefill, if the stack's SDK lacks them."""
-    text = case.given.flag("--dtype") or "auto"
+    text = case.user_flags.flag("--dtype") or "auto"
     dtype, types = _SAME_TYPES.get(text, text), case.thresholds.words("number_types")
     if types and dtype not in ("auto", *types):
         yield make_notice("NRN-005", f"--dtype {text}", f"one of {', '.join(types)}")
-    if case.given.flag(_CHUNKED) == "True" and not case.thresholds.number("chunked_prefill"):
+    if case.user_flags.flag(_CHUNKED) == "True" and not case.thresholds.number("chunked_prefill"):
         yield make_notice("NRN-006", _CHUNKED, f"no {_CHUNKED}")
 
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from entrypoints.core.parse import parse_version_numbers
 from entrypoints.decide.parallelism.rules import Rules
+from entrypoints.request.flags import ADAPTERS, SHARDED_ADAPTERS
 from entrypoints.request.vllm_flags import UserFlags
-
-ADAPTERS, SHARDED_ADAPTERS = "--enable-lora", "--fully-sharded-loras"
 
 _WITH_ADAPTERS = (0, 21)
 """Since this version vLLM spreads whole experts with LoRA adapters (0.18 asserts that it does not; vLLM pull 38021)."""

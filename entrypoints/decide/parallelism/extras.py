@@ -11,11 +11,10 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from entrypoints.decide.parallelism.experts import ADAPTERS, SHARDED_ADAPTERS
 from entrypoints.decide.parallelism.rules import Split
 from entrypoints.model.parameters import Linear
 from entrypoints.model.read import ModelFacts
-from entrypoints.request.flags import ADAPTER_RANK, ADAPTER_TARGETS, ADAPTERS_AT_ONCE
+from entrypoints.request.flags import ADAPTER_RANK, ADAPTER_TARGETS, ADAPTERS, ADAPTERS_AT_ONCE, SHARDED_ADAPTERS
 from entrypoints.request.speculative import Drafting, parse_drafting
 from entrypoints.request.vllm_flags import UserFlags
 

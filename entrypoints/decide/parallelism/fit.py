@@ -163,8 +163,10 @@ def fit_by_concessions(
         given_way = [f"{name} {value.value}".removesuffix(" True") for name, value in concession.settings.items()]
         margin = ["no margin for weights that are estimated"] * (counted is not model)
         notice = make_notice("PLAN-028", ", ".join([*given_way, *margin]), "the usual batch and graphs")
-        kept = {name: value for name, value in fit.values.items() if not _is_more(value, concession.settings.get(name))}
-        return fit._replace(values=kept, findings=(*fit.findings, notice)), concession.settings
+        unlimited_values = {
+            name: value for name, value in fit.values.items() if not _is_more(value, concession.settings.get(name))
+        }
+        return fit._replace(values=unlimited_values, findings=(*fit.findings, notice)), concession.settings
     return None
 
 
@@ -261,11 +263,14 @@ def _length_of_intents(case: FitCase, length: int) -> dict[str, Value]:
 
 def _choose_max_sequences(case: FitCase, choice: Choice) -> tuple[dict[str, Value], tuple[Notice, ...]]:
     """Choose --max-num-seqs from --concurrency, with a notice if the KV cache holds fewer sequences."""
-    concurrency, engines = case.given.intents.concurrency, max(choice.split.data, choice.split.engines)
+    concurrency, engines = case.user_flags.intents.concurrency, max(choice.split.data, choice.split.engines)
     if concurrency is None:
-        return _state_sequences(case, choice), ()
+        return _limit_state_sequences(case, choice)
     per_engine = -(-concurrency // engines)
-    step, fitting = case.given.number(BATCHED) or case.rules.chunk, _count_allowed_sequences(case, choice, per_engine)
+    step, fitting = (
+        case.user_flags.number(BATCHED) or case.rules.chunk,
+        _count_allowed_sequences(case, choice, per_engine),
+    )
     because = f"--concurrency {concurrency}" + (f" over {engines} engines" if engines > 1 else "")
     if min(fitting, step) >= per_engine:
         alternatives = ("more: exceeds --concurrency", "fewer: requests would wait while the KV cache has room")
@@ -299,17 +304,24 @@ def _explain_fewer_sequences(case: FitCase, fitting: int, step: int, per_engine:
     return because, f"{per_engine}: vLLM would preempt running requests"
 
 
-def _state_sequences(case: FitCase, choice: Choice) -> dict[str, Value]:
-    """Limit the sequences of a model whose layers keep a state: vLLM refuses to start if the states do not fit."""
+def _limit_state_sequences(case: FitCase, choice: Choice) -> tuple[dict[str, Value], tuple[Notice, ...]]:
+    """Limit the sequences of a model whose layers keep a state, or say that the user's do not fit.
+
+    vLLM refuses to start if the states do not fit.
+    Source: vLLM 0.32 config/compilation.py, resolve_cudagraph_mode_and_sizes.
+    """
     if case.cache is None or not case.cache.geometry.states:
-        return {}
-    one = case.cache.bytes(1, choice.split)
+        return {}, ()
+    one, sequences_of_user = case.cache.bytes(1, choice.split), case.user_flags.number(SEQUENCES)
     fitting = max(1, choice.room.left // one)
-    if fitting >= MOST_SEQUENCES:
-        return {}
     because = f"each sequence keeps a state of {one >> 20} MiB on each device at any length; {fitting} states fit"
+    if sequences_of_user and sequences_of_user > fitting:
+        too_many = f"{SEQUENCES} {sequences_of_user}"
+        return {}, (make_notice("PLAN-018", too_many, f"at most {fitting}", because=because),)
+    if fitting >= MOST_SEQUENCES:
+        return {}, ()
     instead = (f"up to {MOST_SEQUENCES}, vLLM's default: vLLM would refuse to start",)
-    return {SEQUENCES: Value(str(fitting), because, instead)}
+    return {SEQUENCES: Value(str(fitting), because, instead)}, ()
 
 
 def _choose_utilisation(case: FitCase) -> dict[str, Value]:
@@ -329,8 +341,8 @@ def _choose_utilisation(case: FitCase) -> dict[str, Value]:
 
 def _choose_kv_offload(case: FitCase, choice: Choice, devices: tuple[Device, ...]) -> dict[str, Value]:
     """Choose the size of the KV cache in the host's memory, if the user asks for one. Raises HOST, DOES_NOT_FIT."""
-    check_user_offload(case.model.name, case.facts, case.given, choice.split)
-    if not (case.given.intents.offload and case.rules.offload) or KV_OFFLOAD in case.given.flags:
+    check_user_offload(case.model.name, case.facts, case.user_flags, choice.split)
+    if not (case.user_flags.intents.offload and case.rules.offload) or KV_OFFLOAD in case.user_flags.flags:
         return {}
     return choose_offload(case.facts, devices, max(1, choice.split.data), case.rules.offload)
 
@@ -340,7 +352,7 @@ def _choose_fit_executor(case: FitCase, split: Split) -> dict[str, Value]:
         kind, because = "uni", "the engine process itself runs the one device, without messages between processes"
     elif split.world <= len(case.pool.devices):
         kind, because = "mp", f"{split.world} worker processes on one host"
-    elif case.given.flag(NODES) is not None:
+    elif case.user_flags.flag(NODES) is not None:
         kind, because = "mp", f"vLLM's own launcher starts the workers on several hosts ({NODES})"
     else:
         kind, because = "ray", "Ray runs one engine on several hosts"
@@ -353,7 +365,7 @@ def _choose_fit_executor(case: FitCase, split: Split) -> dict[str, Value]:
 def _check_idle_devices(case: FitCase, devices: tuple[Device, ...], split: Split) -> Iterator[Notice]:
     """Yield a notice with the idle devices, and the flag that would use them."""
     idle = tuple(device for device in case.pool.devices if device not in devices)
-    if not (idle and case.rules.names_idle) or LOCAL in case.given.flags:
+    if not (idle and case.rules.names_idle) or LOCAL in case.user_flags.flags:
         return
     because, use = _why_idle(case, split, len(idle))
     idle_devices = f"devices {format_numbers(idle)} of {len(case.pool.devices)}"
@@ -417,7 +429,7 @@ def _make_fit_error(case: FitCase, possible: tuple[Split, ...], choices: list[Ch
 
 def _list_user_sizes(case: FitCase) -> list[str]:
     """Return how the user set the size of the KV cache."""
-    flags = case.given.flags
+    flags = case.user_flags.flags
     return [flags[name].given for name in (CACHE_BYTES, BLOCKS) if name in flags and flags[name].given]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from entrypoints.core.errors import HOST, MODEL, EntrypointError
+from entrypoints.core.errors import DOES_NOT_FIT, HOST, MODEL, EntrypointError
 from entrypoints.core.records import Facts
 from entrypoints.core.units import GIB
 from entrypoints.decide.parallelism.demand import Demand, read_demand
@@ -48,7 +48,7 @@ class FitCase(NamedTuple):
 
     facts: Facts
     model: ModelFacts
-    given: UserFlags
+    user_flags: UserFlags
     rules: Rules
     pool: Pool
     space: Space
@@ -138,7 +138,7 @@ def _read_decimal_flag(user_flags: UserFlags, name: str) -> float | None:
 
 
 def _read_device_memory(facts: Facts, pool: Pool, user_flags: UserFlags, rules: Rules, images: Encoder) -> DeviceMemory:
-    """Return the memory of the smallest device. Raises HOST if a device's is unknown."""
+    """Return the memory of the smallest device. Raises HOST if a device's is unknown, DOES_NOT_FIT."""
     totals = [device.memory_total or rules.memory for device in pool.devices]
     total = min((size for size in totals if size), default=0)
     if not total or not all(totals):
@@ -149,7 +149,24 @@ def _read_device_memory(facts: Facts, pool: Pool, user_flags: UserFlags, rules: 
     user, cache = _read_decimal_flag(user_flags, UTILISATION), user_flags.number(CACHE_BYTES)
     offload = int((_read_decimal_flag(user_flags, OFFLOAD) or 0) * GIB)
     share = user if user is not None else _choose_usable_share(pool, total, rules)
+    if user is not None and facts.accelerator in _CHECKED_AT_START:
+        _check_share_is_free(pool, user)
     return DeviceMemory(total, share, offload, cache, user_flags.number(BLOCKS) or 0, images)
+
+
+_CHECKED_AT_START = ("cuda", "rocm")
+"""Accelerators of which vLLM refuses a share of memory that is not free, and whose tools count memory as it does.
+Source: vLLM 0.32, v1/worker/utils.py, request_memory."""
+
+
+def _check_share_is_free(pool: Pool, share: float) -> None:
+    """Raise DOES_NOT_FIT if other processes hold a part of the share that the user gives to vLLM."""
+    for device in pool.devices:
+        free, total = free_memory(device), device.memory_total
+        if free is not None and total and share * total > free:
+            message = f"{UTILISATION} {share:g}: only {free / total:.3f} of device {device.number} is free"
+            hint = f"lower it to {int(100 * free / total) / 100:g}, or end the processes that hold the rest"
+            raise EntrypointError(DOES_NOT_FIT, message, hint)
 
 
 def _choose_usable_share(pool: Pool, total: int, rules: Rules) -> float:

@@ -133,7 +133,7 @@ def _compute_block_bytes(case: FitCase, split: Split) -> int:
     cache, geometry = case.cache, case.model.geometry
     if cache is None or geometry is None or geometry.sliding_layers or geometry.states:
         return 0
-    block = case.given.number(BLOCK_SIZE) or cache.block
+    block = case.user_flags.number(BLOCK_SIZE) or cache.block
     return case.memory.blocks * cache._replace(block=block).bytes(block, split)
 
 
@@ -143,8 +143,8 @@ def _compute_profiled_bytes(case: FitCase, split: Split, *, chooses: bool) -> in
     if rules.profiling is None or geometry is None or not (geometry.hidden and geometry.vocabulary):
         return max(rules.activations, images.activations) + images.cache
     step = Step(
-        case.given.number(BATCHED) or rules.chunk,
-        0 if case.model.pooling or not chooses else case.given.number(SEQUENCES) or rules.running,
+        case.user_flags.number(BATCHED) or rules.chunk,
+        0 if case.model.pooling or not chooses else case.user_flags.number(SEQUENCES) or rules.running,
         rules.element,
         case.model.quantization,
     )

@@ -105,9 +105,11 @@ class KvCache(NamedTuple):
     def bytes(self, tokens: int, split: Split) -> int:
         """Return the bytes of one sequence, in whole blocks."""
         block = self.block * self.spread
-        whole = -(-tokens // block) * block
-        one = self.geometry.kv_bytes(whole, self.element, split.tensor, self.chunk, self.spread)
-        draft = self.geometry.draft_bytes(whole, self.element, split.tensor, self.chunk)  # the last stage has all of it
+        block_tokens = -(-tokens // block) * block
+        one = self.geometry.kv_bytes(block_tokens, self.element, split.tensor, self.chunk, self.spread)
+        draft = self.geometry.draft_bytes(
+            block_tokens, self.element, split.tensor, self.chunk
+        )  # the last stage has all of it
         return int((one - draft) * stage_share(self.geometry, split.pipeline)) + draft
 
     def tokens(self, free_bytes: int, length: int, split: Split) -> int:

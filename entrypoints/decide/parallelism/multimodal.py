@@ -75,22 +75,27 @@ def read_inputs(user_flags: UserFlags, tokens: int) -> Inputs:
     )
 
 
-def has_whole_towers(given: UserFlags) -> bool:
+def has_whole_towers(user_flags: UserFlags) -> bool:
     """Return whether ranks do not share a tower: --mm-encoder-tp-mode data, or no tower at all (vLLM 0.32)."""
-    return given.flag(TOWER_MODE) == "data" or read_inputs(given, 0).text_only
+    return user_flags.flag(TOWER_MODE) == "data" or read_inputs(user_flags, 0).text_only
 
 
 def choose_whole_towers(
-    accelerator: str, model: ModelFacts, given: UserFlags, decided: Mapping[str, Value]
+    accelerator: str, model: ModelFacts, user_flags: UserFlags, decided: Mapping[str, Value]
 ) -> dict[str, Value]:
     """Return the mode in which each rank holds the whole tower, where a vendor publishes it and no mode is set.
 
     The split was decided as if the ranks shared a tower, which is the narrower rule.
     """
-    source, names = PUBLISHED_WHOLE.get((accelerator, model.architecture)), given.vllm.names("flags")
-    if not source or TOWER_MODE in given.flags or has_whole_towers(given) or (names and TOWER_MODE not in names):
+    source, names = PUBLISHED_WHOLE.get((accelerator, model.architecture)), user_flags.vllm.names("flags")
+    if (
+        not source
+        or TOWER_MODE in user_flags.flags
+        or has_whole_towers(user_flags)
+        or (names and TOWER_MODE not in names)
+    ):
         return {}
-    size = given.flag(TENSOR) or str(decided[TENSOR].value if TENSOR in decided else 1)
+    size = user_flags.flag(TENSOR) or str(decided[TENSOR].value if TENSOR in decided else 1)
     if not size.isdecimal() or int(size) < _PUBLISHED_RANKS:
         return {}
     because = "the ranks exchange nothing for images, each computes its share of them with the whole tower"

@@ -34,6 +34,9 @@ PIPELINES, ONE_PIPELINE = "pipelines over hosts", "one pipeline over all hosts"
 WIDE = "tensor parallelism over hosts"
 """Forms of a split over several hosts."""
 
+_AS_ONE = (FABRIC, NVLINK, CARDS)
+"""Links between hosts over which ranks may share a layer."""
+
 _SMALL = 0.25
 """Share of a device's memory below which the weights of a whole model are not split by default: the device has room
 for the KV cache of many sequences, and several engines answer more requests than one."""
@@ -79,12 +82,12 @@ def _rank_forms(case: FitCase) -> tuple[str, ...]:
     """Return the forms best first, by the link between hosts, the kind of model and the aim."""
     space, geometry = case.space, case.model.geometry
     has_experts = geometry is not None and geometry.experts > 0
-    as_on_one_host = space.between == NVLINK and space.aim != THROUGHPUT
-    if as_on_one_host or (space.between == FABRIC and space.aim == LATENCY):
-        return (WIDE, COPIES, STAGED_COPIES, PIPELINES, ONE_PIPELINE)
     if space.between == CARDS and has_experts:  # which engines of several hosts would exchange over these cards
         return (WIDE, ONE_PIPELINE, COPIES, PIPELINES, STAGED_COPIES)
-    if space.between in (FABRIC, NVLINK, CARDS):
+    as_on_one_host = space.between in (NVLINK, CARDS) and space.aim != THROUGHPUT
+    if as_on_one_host or (space.between == FABRIC and space.aim == LATENCY):
+        return (WIDE, COPIES, STAGED_COPIES, PIPELINES, ONE_PIPELINE)
+    if space.between in _AS_ONE:
         return (COPIES, WIDE, STAGED_COPIES, PIPELINES, ONE_PIPELINE)
     if not has_experts and not space.pipeline:
         return (COPIES, STAGED_COPIES, PIPELINES, ONE_PIPELINE, WIDE)
@@ -97,9 +100,9 @@ def _rank_forms(case: FitCase) -> tuple[str, ...]:
 def choose_by_aim(case: FitCase, choices: list[Choice]) -> Choice | None:
     """Return the choice that serves the aim best; None if none has room for sequences that are worth serving."""
     full = [choice for choice in choices if has_full_length(case, choice)]
-    if full and case.space.hosts > 1:  # the best is first
-        return full[0]
     near = _near_and_long(case, choices)
+    if full and case.space.hosts > 1 and not (near and _is_longer_path(case, full)):  # the best is first
+        return full[0]
     if full and (not near or any(rate_split_links(choice.split, case.space) == 0 for choice in full)):
         return _choose_of_full_length(case, _select_fastest(case, full))
     if not choices or _is_too_short(case, max(choices, key=_get_choice_length)):
@@ -124,9 +127,21 @@ def _near_and_long(case: FitCase, choices: list[Choice]) -> list[Choice]:
 
 def rate_split_links(split: Split, space: Space) -> int:
     """Return 0 for a split over the fastest links only, 1 for a pipeline of such groups, 2 for one over slow links."""
-    if split.tensor > space.wide:
+    joined = space.span(split) if space.between in _AS_ONE else 1
+    if split.tensor > space.wide * joined:
         return 2
     return 0 if split.pipeline == (space.pipeline or 1) else 1
+
+
+def _is_longer_path(case: FitCase, full: list[Choice]) -> bool:
+    """Return whether the full length fits only pipelines or slow links, though layers are shared over all hosts.
+
+    Such hosts are as one: guides for TPU slices and for DGX Sparks divide each layer among all devices, and shorten the
+    length instead (kubernetes-sigs/lws, docs/examples/vllm/TPU: Llama-3.3-70B on 16 v5e; spark-arena/eugr-recipes,
+    8x-spark-cluster: GLM-5.2).
+    """
+    joined = case.space.between in _AS_ONE
+    return joined and all(rate_split_links(choice.split, case.space) > 0 for choice in full)
 
 
 def _get_choice_length(choice: Choice) -> int:
@@ -150,8 +165,13 @@ def least_read(case: FitCase, ranks: int = 1) -> int:
 
 
 def is_small(case: FitCase) -> bool:
-    """Return whether a copy of the model takes so little of a device that, by default, each device gets one."""
-    return case.space.aim != LATENCY and case.loaded < _SMALL * case.memory.total
+    """Return whether a copy of the model takes so little of a device that, by default, each device gets one.
+
+    Not in memory that a processor shares: it is large and slow, so that a copy takes long to read. A GB10 reads a
+    quarter of its own in 0.1 s (273 GB/s), and guides for two of them have TP 2 also for models of 20 GiB
+    (vllm-project/recipes, models/Qwen/Qwen3.6-27B.yaml; spark-arena/eugr-recipes, gemma4-26b-a4b).
+    """
+    return case.space.aim != LATENCY and case.rules.free is None and case.loaded < _SMALL * case.memory.total
 
 
 def is_worthwhile(case: FitCase, split: Split) -> bool:
@@ -232,8 +252,8 @@ def _count_all_running(case: FitCase, choice: Choice) -> int:
 def _select_fastest(case: FitCase, choices: list[Choice]) -> list[Choice]:
     """Return the choices over the fastest links; only those that use all devices, if they serve only together."""
     fast = _over_fastest_links(case, choices)
-    whole = [choice for choice in fast if _count_used_devices(choice) == case.space.devices]
-    return whole if case.rules.whole and whole else fast
+    complete_choices = [choice for choice in fast if _count_used_devices(choice) == case.space.devices]
+    return complete_choices if case.rules.whole and complete_choices else fast
 
 
 def _choose_widest_group(case: FitCase, fast: list[Choice]) -> Choice:

@@ -93,8 +93,8 @@ class Guard:
             return False
         if self._whole or is_admin:  # a key of an administrator goes no further
             other_headers = [header for header in scope["headers"] if header[0] != b"authorization"]
-            own = [(b"authorization", b"Bearer " + self._whole)] if self._whole else []
-            scope["headers"] = [*other_headers, *own]
+            server_header = [(b"authorization", b"Bearer " + self._whole)] if self._whole else []
+            scope["headers"] = [*other_headers, *server_header]
         return True
 
     def _opens(self, path: str, *, is_admin: bool) -> bool:

@@ -53,7 +53,6 @@ class Extensions(MetaPathFinder, Loader):
 
 
 def define_operators() -> None:
-    """Define the operators of all extensions."""
     import torch  # noqa: PLC0415 - this file is imported before everything else
 
     folder = next(folder for folder in sys.path if folder.endswith("/operators"))

@@ -69,7 +69,6 @@ def profile_of(name: str) -> dict[str, Any]:
 
 
 def profile_in(target: str) -> dict[str, Any]:
-    """Return the profile that the image of a target has."""
     profile: dict[str, Any] = json.loads(render.profile_text(find_variant(VARIANTS, target)))
     return profile
 
@@ -80,7 +79,6 @@ def read(name: str, profile: dict[str, Any]) -> Facts:
 
 
 def look(host: Host, profile: dict[str, Any]) -> Facts:
-    """Look at a host."""
     return collect_facts(host, Commands(host), profile, {})
 
 
@@ -91,7 +89,6 @@ def document(name: str) -> dict[str, Any]:
 
 
 def opened(changed: dict[str, Any]) -> Host:
-    """Open such a document as a host."""
     return Host(source=parse_record(json.dumps(changed)))
 
 

@@ -27,11 +27,11 @@ def read_recorded_tree(name: str) -> Tree:
     }
 
 
-def write(folder: Path, files: Mapping[str, str]) -> Path:
-    """Write a tree below a folder."""
-    for path, text in files.items():
+def write_tree(folder: Path, tree: Mapping[str, str] | Mapping[str, bytes] | Mapping[Path, str]) -> Path:
+    """Write files below a folder; return the folder."""
+    for path, content in tree.items():
         (folder / path).parent.mkdir(parents=True, exist_ok=True)
-        (folder / path).write_text(text)
+        (folder / path).write_bytes(content.encode() if isinstance(content, str) else content)
     return folder
 
 
@@ -65,10 +65,3 @@ def sample(name: str) -> str:
     text = (SAMPLES / name).read_text()
     _, mark, verbatim = text.partition("#---\n")
     return verbatim if mark else text
-
-
-def write_tree(folder: Path, tree: Tree) -> None:
-    """Write files below a folder."""
-    for path, content in tree.items():
-        (folder / path).parent.mkdir(parents=True, exist_ok=True)
-        (folder / path).write_text(content)

@@ -70,7 +70,6 @@ class Cluster:
 
     @property
     def nodes(self) -> tuple[str, ...]:
-        """The nodes' names."""
         return tuple(f"node{network.number}" for network in self.networks)
 
     def start(self) -> None:

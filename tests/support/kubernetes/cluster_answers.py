@@ -20,7 +20,6 @@ def base_of(space: Space, service: str) -> str:
 
 
 def asking(model: str, text: str) -> dict[str, Any]:
-    """Return a question to a model."""
     return {"model": model, "messages": [{"role": "user", "content": text}], "temperature": 0, "max_tokens": 8}
 
 

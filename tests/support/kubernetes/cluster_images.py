@@ -34,7 +34,6 @@ class Image(NamedTuple):
 
 
 def own(layout: Path) -> Image:
-    """Return a layout's image."""
     (descriptor,) = json.loads((layout / "index.json").read_text())["manifests"]
     return Image(descriptor, {})
 
@@ -63,7 +62,6 @@ def sandbox(layout: Path) -> Image:
 
 
 def write_archive(path: Path, layout: Path, *images: Image) -> None:
-    """Write images of a layout into one file."""
     index = [{**image.descriptor, "annotations": {"io.containerd.image.name": image.reference}} for image in images]
     texts = {"oci-layout": (layout / "oci-layout").read_bytes()}
     texts["index.json"] = json.dumps({"schemaVersion": 2, "manifests": index}).encode()

@@ -32,7 +32,6 @@ class Network(NamedTuple):
 
     @property
     def pods(self) -> str:
-        """The subnet of its pods."""
         return f"10.244.{self.number}.0/24"
 
     def inside(self, *command: str | Path) -> tuple[str, ...]:
@@ -40,7 +39,6 @@ class Network(NamedTuple):
         return "nsenter", f"--net=/proc/{self.holder.pid}/ns/net", *map(str, command)
 
     def run(self, *command: str) -> None:
-        """Run a command in this network."""
         subprocess.run(self.inside(*command), check=True, capture_output=True)
 
 

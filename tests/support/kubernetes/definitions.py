@@ -15,7 +15,6 @@ SHARE: _Schema = {"anyOf": [{"type": "integer"}, {"type": "string"}], "x-kuberne
 
 
 def definitions() -> list[dict[str, Any]]:
-    """Return a definition of each kind."""
     role = _fields({"name": {"type": "string"}, "metadata": FREE, "spec": _set()}, "name", "spec")
     roles = {"type": "array", "minItems": 2, "maxItems": 10, "items": role}
     several = _fields({"roles": roles, "slices": {"type": "integer", "minimum": 1, "maximum": 100}}, "roles")

@@ -65,7 +65,6 @@ def pods(item: Mapping[str, Any], namespace: str, number: int = 0) -> Iterator[d
 
 
 def claim_name(claim: Mapping[str, Any], pod: str) -> str:
-    """Return the name of a pod's own claim."""
     return f"{claim['metadata']['name']}-{pod}"
 
 

@@ -47,7 +47,6 @@ class Space:
         return [item for item in items if "deletionTimestamp" not in item["metadata"]]
 
     def ready(self) -> list[dict[str, Any]]:
-        """Return the pods that are ready."""
         return [pod for pod in self.pods() if condition(pod, "Ready").get("status") == "True"]
 
     def until(self, holds: Callable[[], object], what: str, within: float = PATIENCE) -> None:

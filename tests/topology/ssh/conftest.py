@@ -15,13 +15,6 @@ from tests.support.servers import Registry
 from tests.support.small_image import Small
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Everything below this folder needs an engine, and minutes."""
-    for item in items:
-        if Path(__file__).parent in item.path.parents:
-            item.add_marker(pytest.mark.machines)
-
-
 @pytest.fixture(scope="session")
 def stand_in(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The layout of an image with drydock's entrypoint and a stand-in for vLLM, made as every image is."""

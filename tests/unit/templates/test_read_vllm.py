@@ -17,6 +17,7 @@ import pytest
 from drydock.config.project_choice import DRYDOCK
 from drydock.core.paths import ROOT
 from drydock.lock.vllm_lists import PROGRAM, read_program
+from tests.support.hosts.trees import write_tree
 
 read_vllm = read_program(DRYDOCK)
 
@@ -130,10 +131,7 @@ LISTS: Mapping[str, Any] = {
 
 
 def write_package(folder: Path, files: Mapping[str, str] = FILES) -> Path:
-    for name, text in {"__init__.py": "raise SystemExit('it was imported')", **files}.items():
-        path = folder / "vllm" / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
+    write_tree(folder / "vllm", {"__init__.py": "raise SystemExit('it was imported')", **files})
     return folder
 
 
@@ -234,10 +232,7 @@ def test_what_constructors_of_processors_need_is_read(tmp_path: Path) -> None:
         "pictures/image_processing_pictures.py": "@requires(backends=('torchaudio',))\n"
         "class PicturesImageProcessor: 1\n",
     }
-    for name, text in texts.items():
-        path = tmp_path / "transformers/models" / name
-        path.parent.mkdir(parents=True)
-        path.write_text(text)
+    write_tree(tmp_path / "transformers/models", texts)
 
     assert read_vllm.read_library(tmp_path)["processor_packages"] == {
         "marked": ["librosa"],

@@ -24,6 +24,7 @@ from hypothesis import strategies as st
 
 from drydock.build import standins
 from drydock.core.paths import ROOT
+from tests.support.hosts.trees import write_tree
 from tests.support.patterns import load_file
 
 TOOLS = ROOT / "templates" / "tools"
@@ -196,9 +197,7 @@ def site(tmp_path: Path) -> Path:
         "x.py": b"",
     }
     info = "Big_Thing-1.0.dist-info"
-    for name, content in files.items():
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_bytes(content)
+    write_tree(tmp_path, files)
     (tmp_path / info).mkdir()
     rows = [f"{name},sha256=old,{len(content)}" for name, content in files.items() if name != "x.py"]
     (tmp_path / info / "RECORD").write_text("\n".join([*rows, f"{info}/RECORD,,", ""]))

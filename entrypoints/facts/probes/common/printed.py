@@ -11,6 +11,8 @@ from entrypoints.facts.probes.common.tools import parse_error
 _JSON = re.compile(r"^[ \t]*[\[{]", re.MULTILINE)
 _STARTS = 8
 """Most lines beginning with a bracket to try: a library may print `[WARN] …` before the JSON."""
+_LITERAL = len("false")
+"""Characters of the longest word of JSON, of which the end may be missing."""
 _SIZE = re.compile(r"(\d{1,20})(?:\.(\d{1,6}))?\s*([KMGT]?)(?:i?B)?", re.IGNORECASE)
 _UNKNOWN_WORDS = frozenset(
     (
@@ -26,13 +28,21 @@ _BUS = re.compile(r"(?:([0-9a-f]{4,8}):)?([0-9a-f]{2}:[0-9a-f]{2}\.[0-7])", re.I
 
 
 def json_in(text: str) -> Any:
-    """Return the first JSON object, or list of objects, in the output of a tool; None if there is none."""
+    """Return the first JSON object, or list of objects, in the output of a tool; None if there is none.
+
+    Of output that was cut off nothing counts: the first of eight cards would be taken for all.
+    """
     import json
 
     decoder = json.JSONDecoder()
     for start in islice(_JSON.finditer(text), _STARTS):
+        rest = text[start.start() :].strip()
         try:
-            value = decoder.raw_decode(text[start.start() :].lstrip())[0]
+            value = decoder.raw_decode(rest)[0]
+        except json.JSONDecodeError as error:
+            if error.pos >= len(rest) - _LITERAL or error.msg.startswith("Unterminated"):
+                return None
+            continue
         except (ValueError, RecursionError):
             continue
         if isinstance(value, dict) or all(isinstance(item, dict) for item in value):

@@ -48,12 +48,24 @@ def read_memory(host: Host) -> Memory:
     )
 
 
-def read_limits(host: Host) -> Limits:
+def read_limits(host: Host, status: Mapping[str, str]) -> Limits:
     """Return the soft limits of this process, and the hard limits of two of them."""
     limits: dict[str, tuple[int | None, int | None]] = host.parsed("/proc/self/limits", parse_limits, {})
     nothing = (None, 0)
     nofile, memlock = (limits.get(name, nothing) for name in ("Max open files", "Max locked memory"))
-    return Limits(nofile[0], memlock[0], limits.get("Max processes", nothing)[0], nofile[1], memlock[1])
+    nproc = None if _may_exceed_processes(host, status) else limits.get("Max processes", nothing)[0]
+    return Limits(nofile[0], memlock[0], nproc, nofile[1], memlock[1])
+
+
+def _may_exceed_processes(host: Host, status: Mapping[str, str]) -> bool:
+    """Return whether the kernel ignores RLIMIT_NPROC: for root and for two capabilities, of the host's user namespace.
+
+    Source: Linux kernel/fork.c, copy_process. An older recorded host lacks uid_map: engines map users only if asked to.
+    """
+    is_mapped = host.parsed("/proc/self/uid_map", str.split, ["0", "0"])[:2] != ["0", "0"]
+    is_root = status.get("uid", "").split()[:1] == ["0"]
+    effective = _name_capabilities(status.get("capeff", ""))
+    return not is_mapped and (is_root or not {"SYS_ADMIN", "SYS_RESOURCE"}.isdisjoint(effective))
 
 
 CAPABILITIES = {14: "IPC_LOCK", 19: "SYS_PTRACE", 21: "SYS_ADMIN", 23: "SYS_NICE", 24: "SYS_RESOURCE"}
@@ -62,8 +74,12 @@ CAPABILITIES = {14: "IPC_LOCK", 19: "SYS_PTRACE", 21: "SYS_ADMIN", 23: "SYS_NICE
 
 def read_capabilities(status: Mapping[str, str]) -> tuple[str, ...]:
     """Return the capabilities among CAPABILITIES that the container has, sorted."""
+    return _name_capabilities(bounding_set(status))
+
+
+def _name_capabilities(bits_of_set: str) -> tuple[str, ...]:
     try:
-        bits = int(bounding_set(status), 16)
+        bits = int(bits_of_set, 16)
     except ValueError:
         return ()
     return tuple(sorted(name for bit, name in CAPABILITIES.items() if bits >> bit & 1))
@@ -91,14 +107,15 @@ def read_cgroup(host: Host) -> Cgroup:
 
 def _version_2(host: Host, path: str) -> Cgroup:
     folders = tuple(_CGROUP + folder for folder in list_cgroup_ancestors(path))
-    limit, used_bytes = _read_memory_limit(host, folders, "memory.max", "memory.current")
+    names = ("memory.max", "memory.high")  # above memory.high the kernel does not kill, but stops the processes
+    limit, used_bytes = _read_memory_limit(host, folders, names, "memory.current")
     quotas = (host.parsed(f"{folder}/cpu.max", parse_cpu_max, None) for folder in folders)
     return Cgroup(2, limit, used_bytes, find_smallest_limit(quotas), _read_pids_limit(host, folders))
 
 
 def _version_1(host: Host, paths: Mapping[str, str]) -> Cgroup:
     folders = _list_controller_folders(host, paths, "memory")
-    limit, used_bytes = _read_memory_limit(host, folders, "memory.limit_in_bytes", "memory.usage_in_bytes")
+    limit, used_bytes = _read_memory_limit(host, folders, ("memory.limit_in_bytes",), "memory.usage_in_bytes")
     hidden = (host.parsed(f"{folder}/memory.stat", parse_hierarchical_limit, None) for folder in folders[:1])
     quotas = (_quota_1(host, folder) for folder in _list_controller_folders(host, paths, "cpu"))
     return Cgroup(
@@ -135,9 +152,12 @@ def list_cgroup_ancestors(path: str) -> tuple[str, ...]:
     return tuple("".join(f"/{part}" for part in parts[:count]) for count in range(len(parts), -1, -1))
 
 
-def _read_memory_limit(host: Host, folders: tuple[str, ...], limit_name: str, used_name: str) -> tuple[int | None, int]:
+def _read_memory_limit(
+    host: Host, folders: tuple[str, ...], limit_names: tuple[str, ...], used_name: str
+) -> tuple[int | None, int]:
     """Return the smallest limit and the memory used in that cgroup. Without a limit, use the process's own cgroup."""
-    folder_limits = [(host.parsed(f"{folder}/{limit_name}", parse_cgroup_limit, None), folder) for folder in folders]
+    files = [(f"{folder}/{name}", folder) for folder in folders for name in limit_names]
+    folder_limits = [(host.parsed(file, parse_cgroup_limit, None), folder) for file, folder in files]
     limited = [(limit, folder) for limit, folder in folder_limits if limit is not None]
     limit, holder = min(limited) if limited else (None, folders[0] if folders else _CGROUP)
     return limit, host.parsed(f"{holder}/{used_name}", parse_number, 0)

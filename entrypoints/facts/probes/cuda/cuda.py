@@ -287,8 +287,8 @@ def select_cuda_visible(places: tuple[CudaDevice, ...], chosen: str | None) -> t
 def _find_cuda_device(places: tuple[CudaDevice, ...], word: str) -> CudaDevice | None:
     if word.isascii() and word.isdecimal():
         return places[int(word)] if len(word) < 5 and int(word) < len(places) else None  # noqa: PLR2004 - a number of digits that no machine needs
-    same = [place for place in places if word and place.uuid.startswith(word)]
-    return same[0] if len(same) == 1 else None
+    matching_devices = [place for place in places if word and place.uuid.startswith(word)]
+    return matching_devices[0] if len(matching_devices) == 1 else None
 
 
 # --- result ---------------------------------------------------------------------------------------------------------

@@ -280,8 +280,8 @@ def _parse_mig_slices(rows: list[str]) -> tuple[Slice, ...]:
 
 
 def _find_computing_gpus(rows: list[str]) -> frozenset[int]:
-    """Return the GPUs with a process of a computing type."""
-    words = (row.split() for row in rows)
+    """Return the GPUs with a process of a computing type. The server of MPS only passes on what others compute."""
+    words = (row.split() for row in rows if "nvidia-cuda-mps-server" not in row)
     return frozenset(
         parse_number(row[0])
         for row in words
@@ -326,9 +326,11 @@ def parse_nvidia_topology(text: str) -> NvidiaSmiTopology:
         for peer in gpus
         if numbers[one] < numbers[peer]
     )
-    rest = {numbers[name]: cells[name][len(columns) :] for name in gpus}
-    near = {number: parse_id_list(words[0]) for number, words in rest.items() if words and words[0][0].isdecimal()}
-    nodes = {number: int(words[1]) for number, words in rest.items() if len(words) > 1 and _is_small(words[1])}
+    affinities = {numbers[name]: cells[name][len(columns) :] for name in gpus}
+    near = {
+        number: parse_id_list(words[0]) for number, words in affinities.items() if words and words[0][0].isdecimal()
+    }
+    nodes = {number: int(words[1]) for number, words in affinities.items() if len(words) > 1 and _is_small(words[1])}
     return NvidiaSmiTopology(tuple(links), near, nodes)
 
 

@@ -44,10 +44,11 @@ def probe(host: Host, run: Run, env: Mapping[str, str]) -> ProbeResult:
     numbers = tuple(int(end) for end in ends if end.isdecimal())
     if not numbers:
         return ProbeResult()
+    failures = len(host.failures)
     listing = _run_neuron_ls(host, run)
     rows = {row.number: row for row in listing.rows}
-    missing = [number for number in numbers if rows and number not in rows]
-    if missing:
+    missing = [number for number in numbers if number not in rows]
+    if missing and len(host.failures) == failures:
         host.fail(TOOLS[0], f"no row for device {missing[0]}", "a row for each device file /dev/neuron*")
     instance = listing.instance or host.parsed(_PRODUCT, parse_line, "")
     devices = tuple(_make_neuron_device(host, number, rows.get(number, _NOTHING), instance) for number in numbers)

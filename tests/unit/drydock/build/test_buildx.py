@@ -17,6 +17,7 @@ from drydock.build import buildx
 from drydock.build.build_progress import Log
 from drydock.core.errors import BuildError, DiskFullError, RegistryError
 from drydock.core.paths import ROOT
+from drydock.engine import daemon
 from drydock.engine.daemon import wait_for
 from tests.support import terminal
 
@@ -106,6 +107,8 @@ def test_the_instructions_of_a_build_are_counted_with_those_that_were_cached() -
 
 FAKE = """#!{python}
 import json, os, signal, sys, time
+if sys.argv[1:] == ["buildx", "version"]:
+    sys.exit(print("github.com/docker/buildx v0.29.1"))
 open({called!r}, "a").write(" ".join(sys.argv[1:]) + "\\n" + sys.stdin.read())
 def stop(*_):
     open({called!r}, "a").write("stopped\\n")
@@ -131,6 +134,16 @@ def build(_: VerboseOption):
 
 build(Context(), verbose="--verbose" in sys.argv)
 """
+
+
+@pytest.mark.parametrize(("version", "allows"), [("0.13.1", False), ("0.17.0", True), ("0.29.1", True), ("", True)])
+def test_folders_are_allowed_where_buildx_knows_of_it(
+    version: str, allows: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Debian 13 has buildx 0.13.1: `unknown flag: --allow`."""
+    monkeypatch.setattr(daemon, "read_buildx_version", lambda: version)
+    plan = {"target": {"cpu": {"context": "/src", "contexts": {}, "output": ["type=oci,dest=/out"]}}}
+    assert ("--allow=fs=/src" in buildx._make_bake_command(plan, None, no_cache=False)) == allows
 
 
 class Builds:

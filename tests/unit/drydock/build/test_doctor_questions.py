@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from drydock.build import doctor_questions
+from drydock.build import build_preview, doctor_questions
 from drydock.config.matrix import find_variant, read_matrix
 from drydock.config.project_choice import DRYDOCK
 from drydock.core.errors import FetchError, NetworkSettingsError, RegistryError
@@ -57,8 +57,10 @@ class Machine:
 def machine(server: Loopback, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
     engine = daemon.Engine(version="28.0", buildx="0.29", buildkit="v0.23", started=False)
     monkeypatch.setattr(daemon, "find_engine", lambda: engine)
-    monkeypatch.setattr(doctor_questions, "ROOM", 0)
-    monkeypatch.setattr(doctor_questions, "LEAST_FREE", 1)
+    monkeypatch.setattr(doctor_questions, "PATIENCE", 60.0)  # a loaded machine answers late
+    monkeypatch.setattr(doctor_questions, "LONGEST", 60.0)
+    monkeypatch.setattr(build_preview, "ROOM", 0)
+    monkeypatch.setattr(build_preview, "LEAST_NEEDED", 1)
     return Machine(server, tmp_path)
 
 
@@ -122,6 +124,28 @@ def test_one_of_several_indexes_may_lack_a_package(machine: Machine) -> None:
     assert extra.found.endswith("/nothing/uv/: the server answered 404: the lock takes uv from it")
 
 
+def test_a_public_index_is_not_needed_where_the_machines_own_has_its_wheels(machine: Machine, tmp_path: Path) -> None:
+    machine.target = find_variant(read_matrix(DRYDOCK), "cpu")
+    pins = doctor_questions.read_pins(DRYDOCK, machine.target)
+    (public,) = machine.target.indexes
+    first, *others = (wheel for layer in pins.layers.values() for wheel in layer if wheel.name in public.packages)
+    with machine.mirrors.open("a") as mirrors:
+        mirrors.write(f"indexes: {{{public.url}: http://127.0.0.1:9}}\n")
+    machine.env["PIP_FIND_LINKS"] = str(tmp_path)
+    page = "".join(f'<a href="{wheel.filename}">{wheel.filename}</a>' for wheel in others)
+    machine.server.files |= {f"/simple/{wheel.name}/": page.encode() for wheel in others}
+
+    def ask() -> list[tuple[str, str]]:
+        answers = doctor_verb.ask_machine(DRYDOCK, machine.target, machine.env)
+        return [(answer.state, answer.found) for answer in answers if "127.0.0.1:9/" in answer.found]
+
+    assert [state for state, _ in ask()] == [doctor_questions.FAIL]
+    (tmp_path / first.filename).touch()
+    ((state, found),) = ask()
+    assert state == doctor_questions.OK
+    assert found.endswith(f": not needed, this machine's own indexes have {first.filename}")
+
+
 def test_an_index_without_the_probe_is_asked_for_itself(machine: Machine) -> None:
     del machine.server.files["/simple/pip/"]
     lacking = machine.examine(target=False)["index"]
@@ -145,7 +169,7 @@ def test_a_folder_of_wheels_that_is_not_there_is_named(machine: Machine, tmp_pat
 
 
 def test_a_base_image_needs_room_of_unknown_size(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(doctor_questions, "LEAST_FREE", 1 << 60)
+    monkeypatch.setattr(build_preview, "LEAST_NEEDED", 1 << 60)
     assert machine.examine()["disk"].state == doctor_questions.FAIL
 
 

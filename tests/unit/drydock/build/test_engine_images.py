@@ -67,8 +67,10 @@ def engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 @pytest.mark.usefixtures("engine")
 def test_each_image_is_listed_with_its_state_and_who_keeps_or_uses_it(tmp_path: Path) -> None:
+    releases = image_record.read_releases(DRYDOCK).get(committed())
+    state = f"committed, {image_record.name_releases(releases)}" if releases else "committed"
     assert engine_images.format_images(engine_images.list_engine_images(DRYDOCK), NOW).splitlines() == [
-        f"{CPU}:aa, latest  committed, 2.0 GB, 2 h ago",
+        f"{CPU}:aa, latest  {state}, 2.0 GB, 2 h ago",
         f"  kept by {tmp_path}",
         f"{CPU}:bb  not committed, 2.0 GB, 3 days ago",
         "  kept by no checkout",

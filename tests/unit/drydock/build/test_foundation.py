@@ -100,6 +100,15 @@ def test_an_image_of_a_newer_buildkit_is_the_same(buildkit: BuildKit, foundation
     assert content(completed(buildkit, foundation_layout, "newer")) == whole
 
 
+def test_an_image_of_an_older_buildkit_is_the_same(buildkit: BuildKit, foundation_layout: Path, tmp_path: Path) -> None:
+    """That of Debian 13's Docker 26.1. The base has such a step too, which stays."""
+    whole = in_one_go(buildkit, tmp_path / "whole")
+    buildkit.ports = "EXPOSE map[8000/tcp:{} 8001/tcp:{}]"
+
+    assert content(completed(buildkit, foundation_layout, "older")) == whole
+    assert any(b"EXPOSE map[80/tcp:{}]" in data for data in whole.values())
+
+
 def test_builder_and_cache_are_handed_on(buildkit: BuildKit, tmp_path: Path) -> None:
     foundation_layout, layout = tmp_path / "made", tmp_path / "image"
     foundation_layout.mkdir()

@@ -7,12 +7,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.filesize import decimal
 
-from drydock.build import build, foundation
-from drydock.core.errors import EngineError, FetchError
+from drydock.build import build, build_preview, foundation, rebuild
+from drydock.build.build_job import BuildOptions
+from drydock.config.project_choice import DRYDOCK
+from drydock.core import http
+from drydock.core.errors import EngineError, FetchError, UnresolvedError
 from drydock.engine import daemon, image_loading
-from drydock.inputs import wheels
+from drydock.inputs import fetch, wheels
+from drydock.inputs.store import default_store
 from drydock.oci import image_layout
+from drydock.projects import pinned_job
 from tests.support import layouts
 from tests.support.local_registry import PLATFORMS, LocalRepository
 
@@ -123,3 +129,66 @@ def test_an_offline_build_does_not_let_buildkit_pull(kept_image: Kept, monkeypat
         build.build_image(kept_image.local.job(PLATFORM), into_engine=False, may_use_network=False)
     assert kept_image.builds == 0
     assert kept_image.build() == kept_image.digest
+
+
+# --- what a build would do ------------------------------------------------------------------------------------------
+
+
+def preview(kept_image: Kept, **options: Any) -> list[str]:
+    return build_preview.format_build_preview(build_preview.preview_build(kept_image.job, **options)).splitlines()
+
+
+def test_a_preview_says_that_a_kept_image_needs_nothing(kept_image: Kept) -> None:
+    row = f"{kept_image.job.variant.id} ({PLATFORM})"
+    assert preview(kept_image) == [
+        "would download nothing",
+        f"would build nothing: {row} is built from the same inputs: {kept_image.digest}",
+    ]
+
+
+def test_a_preview_counts_what_is_downloaded_and_the_disk_and_names_the_digest(kept_image: Kept) -> None:
+    job, row = kept_image.job, f"{kept_image.job.variant.id} ({PLATFORM})"
+    needed = fetch.select_needed_inputs(job.lock, PLATFORM, default_store())
+    files = {item.sha256: item.size for item in (*needed.wheels, *needed.debs)}
+    downloads, builds, digest, disk = preview(kept_image, no_cache=True)
+    assert downloads == f"would download {len(files)} files: {decimal(sum(files.values()))}"
+    assert builds == f"would build the foundation and the image of {row}"
+    assert digest == f"expected digest: {kept_image.digest}, which is recorded for the same inputs"
+    assert disk.startswith(f"disk: about {decimal(build_preview.estimate_needed_bytes(job.pins))} needed, ")
+
+
+def test_a_preview_knows_that_a_kept_foundation_needs_neither_wheels_nor_its_base(kept_image: Kept) -> None:
+    shutil.copytree(kept_image.job.layout, kept_image.job.foundation)
+    shutil.rmtree(kept_image.job.layout)
+    row = f"{kept_image.job.variant.id} ({PLATFORM})"
+    assert preview(kept_image)[:2] == [
+        "would download nothing",
+        f"would build the image of {row} on the kept foundation",
+    ]
+
+
+def test_a_dry_run_pins_downloads_and_builds_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The lock of gaudi2 lacks its base: a build would pin it."""
+    monkeypatch.setenv("DRYDOCK_CACHE", str(tmp_path / "cache"))
+    monkeypatch.delenv("CI", raising=False)
+    for name in ("build_image", "fetch_contexts"):
+        monkeypatch.setattr(build, name, None)
+    monkeypatch.setattr(http.Session, "request", None)
+    job = pinned_job.prepare_previewed_job(DRYDOCK, "gaudi2", BuildOptions())
+    first, _, code, *_ = build_preview.format_build_preview(build_preview.preview_build(job)).splitlines()
+    assert first == f"would pin and download what images/{job.variant.id}/lock.json lacks: base"
+    assert code.startswith("would download code of unknown size: ")
+    with pytest.raises(UnresolvedError, match="not pinned"):
+        pinned_job.prepare_previewed_job(DRYDOCK, "gaudi2", BuildOptions(), locked=True)
+    with pytest.raises(UnresolvedError, match="base is unresolved"):
+        rebuild.preview_verification(job)
+    assert not list((tmp_path / "cache").glob("store/*"))
+
+
+def test_a_preview_of_verify_reads_what_both_builds_need(kept_image: Kept) -> None:
+    job = kept_image.job
+    lines = rebuild.format_verification_preview(rebuild.preview_verification(job), 12_000_000_000).splitlines()
+    assert lines[0].startswith("would download ")
+    assert lines[0] != "would download nothing", "the second build is from nothing, and uses no network"
+    assert lines[-2] == "would build the image again, from nothing, and compare both digests"
+    assert lines[-1].startswith("disk: about 12.0 GB needed, ")

@@ -62,7 +62,7 @@ class Asked:
 @pytest.fixture
 def build_calls(monkeypatch: pytest.MonkeyPatch) -> Asked:
     """Record what is built, on a disk with room for every row."""
-    monkeypatch.setattr(changed, "_measure_free_bytes", lambda: 1000 * GIGABYTE)
+    monkeypatch.setattr(changed, "measure_free_bytes", lambda _: 1000 * GIGABYTE)
     return Asked(monkeypatch)
 
 
@@ -107,7 +107,7 @@ def test_an_unknown_target_is_refused_before_anything_is_built(build_calls: Aske
 def test_all_locked_are_the_rows_that_ci_would_build_as_far_as_the_disk_goes(
     build_calls: Asked, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(changed, "_measure_free_bytes", lambda: 30 * GIGABYTE)
+    monkeypatch.setattr(changed, "measure_free_bytes", lambda _: 30 * GIGABYTE)
     assert code_of(all_locked=True, json=True) == 0
     rows = {row["variant"]: row for row in json.loads(capsys.readouterr().out)["rows"]}
 

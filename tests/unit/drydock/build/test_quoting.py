@@ -161,7 +161,7 @@ def test_a_record_refuses_what_a_dockerfile_could_not_hold_as_one_word(variant: 
         holds(render.render_dockerfile(DRYDOCK, planted_variant), text, calm)
 
     repeat(_try, st.sampled_from(sorted(places(data), key=str)), texts())
-    assert min(accepted[True], accepted[False]) > 50
+    assert min(accepted[True], accepted[False]) > sum(accepted.values()) // 10  # a fifth is usual
 
 
 @fuzz

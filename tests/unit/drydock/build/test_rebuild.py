@@ -88,6 +88,8 @@ def test_the_digest_of_a_foundation_is_that_of_both_builds(
     built = {"digest": image, "layout": str(tmp_path / "image")}
     values = {"variant": "v", "platform": "p", "image": "i", "inputs_sha256": "0", "seconds": 0, "phases": {}}
     how: list[bool] = []
+    fetches: list[object] = []
+    monkeypatch.setattr(build, "fetch_contexts", fetches.append)
 
     def first(*_: object, no_cache: bool, **__: object) -> build.Built:
         how.append(no_cache)
@@ -100,6 +102,7 @@ def test_the_digest_of_a_foundation_is_that_of_both_builds(
     assert rebuild.verify_build(job, recording=True).foundation == (DIGEST if here == DIGEST else None)
     assert rebuild.verify_build(job).reproducible
     assert how == [True, False]  # no foundation is kept, but one is to be recorded
+    assert fetches == [job, job]  # the second build uses no network; a kept foundation may have come without its inputs
 
 
 def test_vllm_is_imported_once_for_a_foundation(monkeypatch: pytest.MonkeyPatch) -> None:

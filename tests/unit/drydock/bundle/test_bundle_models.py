@@ -23,6 +23,7 @@ from drydock.inputs.models import MANIFEST, ModelFile, ModelFolder, read_folder
 from drydock.model.record import dump_record
 from drydock.publish.model_push import layers_of
 from tests.support.called_verbs import create_bundle, load_bundle
+from tests.support.hosts.trees import write_tree
 
 FILES = {"config.json": b"{}", "model.safetensors": bytes(1000), "sub/vocab.txt": b"a"}
 
@@ -31,10 +32,7 @@ FILES = {"config.json": b"{}", "model.safetensors": bytes(1000), "sub/vocab.txt"
 def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("DRYDOCK_CACHE", str(tmp_path / "cache"))
     folder = tmp_path / "here" / "Tiny-1B"
-    for name, data in FILES.items():
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_bytes(data)
-    return folder
+    return write_tree(folder, FILES)
 
 
 def seal(model: Path) -> None:

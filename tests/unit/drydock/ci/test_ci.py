@@ -698,6 +698,8 @@ def test_a_vulnerable_version_is_locked_again_and_the_request_says_what_that_fix
     body = github.calls[-1]["content"]["body"]
     assert "Known vulnerabilities: 1 fixed, 0 remain, 0 with" in body
     assert f"  fixed: jinja2 {old}: CVE-2026-1: fixed in 99.0: {CPU.id}" in body
+    quoted = body.removeprefix(proposal.NOTE).splitlines()
+    assert {line for line in quoted if not line.startswith("    ")} == {""}  # so no server reads it as Markdown
 
 
 def wheels_of(path: Path) -> tuple[LockedWheel, ...]:

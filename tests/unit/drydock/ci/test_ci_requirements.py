@@ -27,7 +27,6 @@ OTHER = f"this drydock is drydock-images {read_own_version()}"
 
 @pytest.fixture
 def project(tmp_path: Path) -> Project:
-    """A project with a wheel in it."""
     (tmp_path / FILENAME).write_bytes(CONTENT)
     return Project(tmp_path, (ROOT,))
 

@@ -164,6 +164,8 @@ def test_help_of_a_task_below_another_and_of_one_without_options() -> None:
         ("run --target cpu check", "'check' is a verb of the image", "write ./inv run --target cpu -- check"),
         ("run --target cpu --dtype half", "run: unknown option --dtype", "options of vLLM and of its image follow --"),
         ("run --target cpu --detahc", "run: unknown option --detahc", "did you mean '--detach'?"),
+        ("run --modle x", "run: unknown option --modle", "did you mean '--model'? ./inv run --help lists the options"),
+        ("bundel create", "unknown task 'bundel'", "did you mean 'bundle'? ./inv lists the tasks"),
         ("topology pln", "unknown task 'topology pln'", "did you mean 'topology plan'?"),
         ("logs", "unknown task 'logs'", "docker logs --follow NAME"),
         ("xyzzy", "unknown task 'xyzzy'", "none is like it; ./inv lists the tasks"),
@@ -182,10 +184,22 @@ def test_a_wrong_word_exits_with_2_and_a_hint(words: str, error: str, hint: str)
     assert hint in ran.stderr.partition("hint: ")[2]
 
 
-def test_a_word_where_a_number_belongs_names_its_option() -> None:
-    ran = run_in_process("size", "org/model", "--requests", "x")
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ("size org/model --requests x", "a whole number"),
+        ("size org/model --requests 0", "a whole number, at least 1"),
+        ("image verify registry.example/x --unsigned --max-age 0", "a whole number, at least 1"),
+        ("image verify registry.example/x --unsigned --max-age -1", "a whole number, at least 1"),
+        ("publish --target cpu --registry registry.example/x --expires 0", "a whole number, at least 1"),
+        ("publish --target cpu --registry registry.example/x --expires 36501", "a number of days, at most 36500"),
+    ],
+)
+def test_a_number_that_cannot_be_names_its_option(words: str, expected: str) -> None:
+    """A 0 that a script computes must not lift the limit that it means to set."""
+    ran = run_in_process(*words.split())
 
-    assert (ran.returncode, ran.stderr) == (2, "error: --requests x: expected a whole number\n")
+    assert (ran.returncode, ran.stderr) == (2, f"error: {' '.join(words.split()[-2:])}: expected {expected}\n")
 
 
 def test_an_option_that_has_no_effect_any_more_warns_and_the_task_runs() -> None:

@@ -67,7 +67,6 @@ class Repository:
         return git(self.folder, "rev-parse", "HEAD")
 
     def take(self, address: str = "") -> RecipesUpdate:
-        """Run the one command."""
         return update_recipes(self.project, RecipesOptions(from_=address, root=str(self.hosts)))
 
     def plan(self, *words: str) -> Any:

@@ -24,7 +24,7 @@ translations: {zh: {The proxy refuses.: 代理拒绝。}}
 
 
 def project(folder: Path, text: str) -> Project:
-    (folder / "templates").mkdir()
+    (folder / "templates").mkdir(parents=True)
     (folder / "templates" / "failures.yaml").write_text(text, encoding="utf-8")
     return Project(folder, (ROOT,))
 
@@ -36,6 +36,25 @@ def test_a_project_adds_its_own_and_changes_one_by_its_name(tmp_path: Path) -> N
     assert {"vllm-error", "cpu-pipeline"} <= failure_file.failures.keys()
     assert failure_file.translations["zh"]["The proxy refuses."] == "代理拒绝。"
     assert "cuda-no-gpu" not in failure_file.failures
+
+
+ENTRY = """  {}:
+    symptom: fan failed with 7
+    codes: {{fan: [7]}}
+    cause: It is hot.
+    remedy: Open the window.
+    source: https://wiki.example/fan
+"""
+CODES = f"code_forms: {{fan: [fan failed with]}}\nfailures:\n{ENTRY.format('hot')}"
+
+
+def test_a_code_has_a_form_and_one_owner(tmp_path: Path) -> None:
+    good = read_failures(project(tmp_path / "good", CODES), "cpu")
+    assert (good.failures["hot"].codes, good.code_forms["fan"]) == ({"fan": (7,)}, ("fan failed with",))
+    with pytest.raises(InputError, match="code_forms does not say"):
+        read_failures(project(tmp_path / "formless", CODES.replace("{fan: [7]}", "{pump: [7]}")), "cpu")
+    with pytest.raises(InputError, match="hot has 7 too"):
+        read_failures(project(tmp_path / "double", CODES + ENTRY.format("warm")), "cpu")
 
 
 def test_an_image_gets_what_the_file_says_now(tmp_path: Path) -> None:

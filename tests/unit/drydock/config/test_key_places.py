@@ -16,6 +16,7 @@ from drydock.core.errors import InputError
 from drydock.core.paths import ROOT
 from drydock.core.project import Project
 from drydock.model.names import EXPECTED
+from tests.support.hosts.trees import write_tree
 
 H100 = find_variant(read_matrix(DRYDOCK), "h100").id
 PROJECT, MATRIX, STACK = "drydock.yaml", "matrix.yaml", "templates/cpu/stacks/acme-cpu.yaml"
@@ -44,9 +45,7 @@ def project(text: str) -> tuple[str, str]:
 
 def hint_of(folder: Path, *files: tuple[str, str]) -> str:
     """Return what is said about a project, with the hints."""
-    for name, text in {PROJECT: "schema: 1\nname: acme\n", **dict(files)}.items():
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_text(text)
+    write_tree(folder, {PROJECT: "schema: 1\nname: acme\n", **dict(files)})
     with pytest.raises(InputError) as raised:
         read_matrix(Project(folder, (ROOT,)))
     return str(raised.value)

@@ -15,6 +15,7 @@ from drydock.config.matrix import find_variant, read_matrix
 from drydock.config.project_choice import DRYDOCK
 from drydock.core.errors import InputError, TargetError
 from drydock.core.project import Project
+from tests.support.hosts.trees import write_tree
 
 ACCELERATOR = """
 schema: 1
@@ -97,10 +98,7 @@ def write(tmp_path: Path) -> Callable[..., Path]:
         for old, new in edits:
             (name,) = (name for name, text in files.items() if old in text)
             files[name] = files[name].replace(old, new, 1)
-        for name, text in {**files, **more}.items():
-            (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-            (tmp_path / name).write_text(text)
-        return tmp_path
+        return write_tree(tmp_path, {**files, **more})
 
     return write
 

@@ -9,7 +9,8 @@ import pytest
 
 from drydock.attest import licences
 from drydock.config.added_files import OWN_FILES, read_added_files
-from drydock.config.project_choice import DRYDOCK, PROJECT_FILE, find_project
+from drydock.config.project_choice import DRYDOCK, PROJECT_FILE, find_project, read_settings
+from drydock.config.rows import read_rows
 from drydock.core.errors import InputError
 from drydock.core.paths import PROJECT_VARIABLE, ROOT
 from drydock.core.project import Project
@@ -127,6 +128,29 @@ def test_without_a_file_it_is_drydock_itself(tmp_path: Path) -> None:
         == DRYDOCK
     )
     assert DRYDOCK.below == ()
+
+
+@pytest.mark.parametrize("name", [PROJECT_FILE, "matrix.yaml"])
+@pytest.mark.parametrize("kind", ["a folder", "a link to nothing", "a pipe or a device"])
+def test_what_is_no_file_is_named_and_not_left_out(tmp_path: Path, name: str, kind: str) -> None:
+    place = write(tmp_path, {PROJECT_FILE: "schema: 1\nname: acme\n"}) / name
+    place.unlink(missing_ok=True)
+    if kind == "a folder":
+        place.mkdir()
+    elif kind == "a link to nothing":
+        place.symlink_to("absent")
+    else:
+        os.mkfifo(place)
+    with pytest.raises(InputError) as raised:
+        read_rows(find_project(tmp_path, {PROJECT_VARIABLE: str(tmp_path)}))
+    assert str(raised.value) == f"{place}: found {kind}, expected a file\n\nhint: remove or rename it"
+
+
+def test_the_form_of_an_empty_project_file_has_the_keys_as_they_are_written(tmp_path: Path) -> None:
+    (tmp_path / PROJECT_FILE).write_text("# nothing yet\n")
+    with pytest.raises(InputError) as raised:
+        read_settings(Project(tmp_path))
+    assert raised.value.hint == "write `{schema: …, name: …}`"
 
 
 def test_a_named_folder_must_have_the_file_itself(folder: Path) -> None:

@@ -28,6 +28,7 @@ from drydock.model.variant import Variant
 from drydock.pages import matrix_table
 from drydock.run import entrypoint
 from drydock.verbs.bump_verb import BumpOptions, update_rows
+from tests.support.hosts.trees import write_tree
 
 CPU = "cpu-vllm0.32"
 H100 = find_variant(read_matrix(DRYDOCK), "h100")
@@ -53,10 +54,7 @@ def write(tmp_path: Path) -> Write:
     """Write a project over drydock's own files."""
 
     def write(files: Mapping[str, str]) -> Project:
-        for name, text in files.items():
-            path = tmp_path / name
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(text)
+        write_tree(tmp_path, files)
         return Project(tmp_path, (ROOT,))
 
     return write

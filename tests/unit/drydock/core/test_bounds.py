@@ -38,6 +38,8 @@ from tests.support.damage import fuzz, survives_damage
         ('{"a": ' + "9" * 5000 + "}", "a number of 5000 digits"),
         ('{"a": NaN}', "NaN is not JSON"),
         ("[1]", "expected a JSON object, found list"),
+        ("null", "expected a JSON object, found null"),
+        ("", "expected a JSON object, found nothing"),
         ("{", "invalid JSON"),
     ],
 )

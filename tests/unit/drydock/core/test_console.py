@@ -8,10 +8,11 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 
-from drydock.core import console
+from drydock.core import amounts, console
 from drydock.core.paths import ROOT
 from tests.support import terminal
 
@@ -35,6 +36,14 @@ except ValueError:
 COMMAND: Sequence[str] = [sys.executable, "-c", SCRIPT]
 WORDS = ["said", "meanwhile", "fetch:", "S", "s", "4.0", "MB", "error:", "it", "broke", "hint:", "mend", "it"]
 ENVIRONMENT = {"PYTHONPATH": str(ROOT)}
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0.04, "0.0 s"), (59.4, "59.4 s"), (59.96, "1 min 00 s"), (119.6, "2 min 00 s"), (125, "2 min 05 s")],
+)
+def test_a_time_has_no_minute_of_sixty_seconds(seconds: float, text: str) -> None:
+    assert amounts.format_duration(seconds) == text
 
 
 def _without_times(text: str) -> str:
@@ -118,3 +127,16 @@ def test_an_installed_drydock_names_commands_as_one_types_them(monkeypatch: pyte
     assert console.spell_commands(advice) == advice
     monkeypatch.setattr(console, "PROGRAM", "drydock")
     assert console.spell_commands(advice) == "run `drydock lock`, or drydock build --target x: drydock\nnot x./invoke"
+
+
+@pytest.mark.checkout
+def test_outside_of_the_checkout_a_command_has_the_path_of_inv(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    advice = "hint: ./inv lock; `./inv build`; not a/./inv or ./invoke"
+    monkeypatch.chdir(ROOT)
+    console.log(advice)
+    monkeypatch.chdir(tmp_path)
+    console.log(advice)
+    moved = f"hint: {ROOT}/inv lock; `{ROOT}/inv build`; not a/./inv or ./invoke"
+    assert capsys.readouterr().err.splitlines() == [advice, moved]

@@ -7,11 +7,13 @@ import email.utils
 import io
 import socket
 import ssl
+import zlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 import requests
+import urllib3
 from requests.adapters import BaseAdapter
 
 from drydock.core import http
@@ -147,6 +149,11 @@ def test_a_server_that_asks_for_a_day_is_not_asked_again_each_minute() -> None:
 def test_a_redirect_in_a_circle_is_named() -> None:
     text = http.explain_request_error(requests.exceptions.TooManyRedirects("Exceeded 30 redirects."))
     assert text == "it redirects more than 30 times, perhaps in a circle"
+
+
+def test_an_answer_that_is_not_compressed_as_it_says_is_named() -> None:
+    error = requests.ConnectionError(urllib3.exceptions.DecodeError("gzip", zlib.error("incorrect header")))
+    assert explain_request_error(error) == "the answer is not compressed as its Content-Encoding says"
 
 
 def test_only_what_may_pass_is_asked_again() -> None:

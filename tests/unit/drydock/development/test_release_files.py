@@ -13,6 +13,7 @@ import pytest
 
 from drydock.attest import bom
 from drydock.ci.own_wheel import parse_pins
+from drydock.cli.version import read_own_version
 from drydock.core.errors import InputError
 from drydock.core.paths import ROOT
 from drydock.core.project import Project
@@ -20,12 +21,15 @@ from drydock.development import release_files
 from tests.support.git import git
 from tests.support.released import copied
 
+VERSION = read_own_version()
+TAG = re.escape(f"v{VERSION}")
+
 
 @pytest.fixture(scope="module")
 def tagged(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a repository whose version has a tag."""
-    folder = copied(tmp_path_factory.mktemp("tagged") / "drydock")
-    git(folder, "tag", "--annotate", "--message", "0.1.0", "v0.1.0")
+    folder = copied(tmp_path_factory.mktemp("tagged") / "drydock", VERSION)
+    git(folder, "tag", "--annotate", "--message", VERSION, f"v{VERSION}")
     return folder
 
 
@@ -35,9 +39,9 @@ def test_they_are_made_of_the_tagged_commit(tagged: Path, tmp_path: Path) -> Non
     release_assets = release_files.make_release_files(Project(tagged), tmp_path / "dist", None, environment)
 
     assert [path.name for path in release_assets] == [
-        "drydock_images-0.1.0-py3-none-any.whl",
-        "drydock_images-0.1.0.tar.gz",
-        "drydock_images-0.1.0-py3-none-any.spdx.json",
+        f"drydock_images-{VERSION}-py3-none-any.whl",
+        f"drydock_images-{VERSION}.tar.gz",
+        f"drydock_images-{VERSION}-py3-none-any.spdx.json",
         "SHA256SUMS",
     ]
     assert sorted(release_assets) == sorted((tmp_path / "dist").iterdir())
@@ -47,7 +51,7 @@ def test_they_are_made_of_the_tagged_commit(tagged: Path, tmp_path: Path) -> Non
     assert bom.find_spdx_violations(text) == ()
     document = json.loads(text)
     whole, *parts = document["packages"]
-    assert (whole["name"], whole["versionInfo"]) == ("drydock-images", "0.1.0")
+    assert (whole["name"], whole["versionInfo"]) == ("drydock-images", VERSION)
     assert whole["checksums"][0]["checksumValue"] == sums[release_assets[0].name]
     pins = parse_pins((tagged / "requirements-install.txt").read_text())
     names = {part["name"]: part.get("versionInfo") for part in parts}
@@ -60,17 +64,19 @@ def test_they_are_made_of_the_tagged_commit(tagged: Path, tmp_path: Path) -> Non
 
 def test_another_commit_or_a_changed_tree_is_refused(tagged: Path, tmp_path: Path) -> None:
     (tagged / "new").write_text("")
-    with pytest.raises(InputError, match=r"is at [0-9a-f]{40} with changed files, expected v0\.1\.0 \([0-9a-f]{40}\)"):
+    with pytest.raises(
+        InputError, match=rf"is at [0-9a-f]{{40}} with changed files, expected {TAG} \([0-9a-f]{{40}}\)"
+    ):
         release_files.make_release_files(Project(tagged), tmp_path, None)
     git(tagged, "add", "new")
     git(tagged, "commit", "--quiet", "--message", "new")
-    with pytest.raises(InputError, match=r"is at [0-9a-f]{40}, expected v0\.1\.0 \("):
+    with pytest.raises(InputError, match=rf"is at [0-9a-f]{{40}}, expected {TAG} \("):
         release_files.make_release_files(Project(tagged), tmp_path, None)
-    git(tagged, "reset", "--quiet", "--hard", "v0.1.0")
-    git(tagged, "tag", "--delete", "v0.1.0")
+    git(tagged, "reset", "--quiet", "--hard", f"v{VERSION}")
+    git(tagged, "tag", "--delete", f"v{VERSION}")
     with pytest.raises(InputError, match="there is no such tag"):
         release_files.make_release_files(Project(tagged), tmp_path, None)
-    git(tagged, "tag", "v0.1.0")
+    git(tagged, "tag", f"v{VERSION}")
 
 
 def test_a_folder_that_has_files_is_refused(tagged: Path, tmp_path: Path) -> None:

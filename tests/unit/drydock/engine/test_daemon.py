@@ -49,6 +49,13 @@ def test_each_problem_says_found_and_expected(version: str, status: list[list[st
     assert problem in problems[0]
 
 
+def test_every_engine_that_is_new_enough_starts_with_the_settings_that_drydock_writes() -> None:
+    """Docker 25 to 27, such as Debian 13's 26.1: `dockerd did not start: invalid size: ''` without keepStorage."""
+    policy = daemon.KEEP_LAYERS
+    assert policy["keepStorage"] == policy["maxUsedSpace"]
+    assert policy["reservedSpace"] == "0", "Docker 28 takes keepStorage for it, and then frees nothing for minFreeSpace"
+
+
 def test_a_missing_command_is_an_engine_error() -> None:
     with pytest.raises(daemon.EngineError, match="no-such-docker: not found on PATH"):
         daemon.run_docker(["no-such-docker", "info"])
@@ -111,11 +118,16 @@ def test_an_engine_that_refuses_the_user_is_not_taken_for_none(
     assert f"as root: `usermod --append --groups docker {name}`" in raised.value.hint
 
 
-def test_what_dockers_client_says_of_the_socket_is_understood() -> None:
+def test_what_dockers_client_says_of_the_socket_is_understood(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("DOCKER_HOST", raising=False)
     assert "refuses the user" in str(
         daemon.make_unreachable_error("('Connection aborted.', PermissionError(13, 'Permission denied'))")
     )
     assert str(daemon.make_unreachable_error("no socket")).startswith("cannot connect to the Docker engine: no socket")
+    silent = "('Connection aborted.', FileNotFoundError(2, 'No such file or directory'))"
+    assert str(daemon.make_unreachable_error(silent)).startswith("no Docker engine is running\n")
+    monkeypatch.setenv("DOCKER_HOST", "unix:///nosuch")  # `./inv engine` starts none there
+    assert "no Docker engine answers at DOCKER_HOST=unix:///nosuch" in str(daemon.make_unreachable_error(silent))
 
 
 def test_waiting_ends_when_the_condition_holds() -> None:

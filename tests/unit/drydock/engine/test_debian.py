@@ -105,3 +105,21 @@ def test_root_is_told_how_to_run_what_the_user_installed(tmp_path: Path, monkeyp
     monkeypatch.setattr(Path, "stat", lambda *_, **__: os.stat_result((0o40755, 0, 0, 1, 1000, 0, 0, 0, 0, 0)))
     assert "as root: `SUDO_UID=1000 ./inv engine`" in _hint(monkeypatch, {"ID": "debian"}, 1000, tmp_path)
     assert "as root: `./inv engine`" in _hint(monkeypatch, {"ID": "debian"}, 1001, tmp_path)
+
+
+@pytest.mark.parametrize(("folder", "command"), [("", "`systemctl start docker`"), ("absent", "engine`")])
+def test_an_engine_that_does_not_run_is_started_by_the_init_system_that_is_there(
+    folder: str, command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(debian, "SYSTEMD", tmp_path / folder)
+    monkeypatch.setattr("os.geteuid", lambda: 54321)
+    assert command in debian.explain_engine_setup(tmp_path / "absent", is_installed=True)
+
+
+def test_a_member_of_the_group_is_not_told_to_join_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    group = type("Group", (), {"gr_gid": 777})
+    monkeypatch.setattr("grp.getgrnam", lambda _: group)
+    monkeypatch.setattr("os.getgroups", lambda: [777])
+    hint = _hint(monkeypatch, {"ID": "fedora"}, 54321, tmp_path)
+    assert "install moby-engine" in hint
+    assert "usermod" not in hint

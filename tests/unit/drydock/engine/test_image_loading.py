@@ -97,7 +97,6 @@ class Counted:
         """Show nothing."""
 
     def advance(self, count: int) -> None:
-        """Count, or be interrupted."""
         self.bytes += count
         if self._interrupted:
             raise KeyboardInterrupt

@@ -17,7 +17,6 @@ from drydock.oci.reference import parse_reference
 from drydock.publish import bindings
 from drydock.publish.bindings import DAY, Binding, Subject, Terms
 from drydock.publish.repository import Referrer
-from drydock.verbs import image_verify_verb, verify_verb
 from tests.support.called_verbs import call_verb
 from tests.support.damage import fuzz, survives_damage
 
@@ -135,13 +134,6 @@ def test_a_digest_is_valid_as_long_as_one_of_its_tags() -> None:
     brief, lasting = bind(expires=1), bind(f"{VARIANT}-1.0.0")
     assert choose(name(f"{REPOSITORY}@{A}"), brief, lasting) == lasting
     assert choose(name(), brief, lasting) == brief
-
-
-def test_the_age_is_a_number_of_days() -> None:
-    with pytest.raises(InputError, match="--max-age -1: expected a number of days"):
-        image_verify_verb.ImageVerifyOptions(reference=REPOSITORY, max_age=-1).check_statement()
-    with pytest.raises(InputError, match="--max-age -1: expected a number of days"):
-        verify_verb.RebuildOptions(target=VARIANT, statement="s", max_age=-1).check_statement()
 
 
 def test_a_key_and_an_identity_exclude_each_other() -> None:

@@ -3,7 +3,6 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -33,9 +32,8 @@ from drydock.inputs.store import Store
 from drydock.model.locked import LockedDeb
 from tests.support.debian_archive import describe_package, needs_apt_and_gpg, serve_archive
 from tests.support.hashes import sha256
-
-if TYPE_CHECKING:
-    from tests.support.loopback import Loopback
+from tests.support.hosts.trees import write_tree
+from tests.support.loopback import Loopback
 
 TARGETS = """\
 cdrom://[Debian GNU/Linux 12.5]/ bookworm main
@@ -449,9 +447,7 @@ def test_otherwise_the_distribution_names_debians_archive(tmp_path: Path) -> Non
         "usr/bin/mmdebstrap": "If no I<MIRROR> option is provided, L<http://one.example/debian> is used.\n",
         "usr/share/python-apt/templates/Debian.info": "Suite: a\nBaseURI: https://two.example/debian/\nBaseURI: x\n",
     }
-    for name, text in texts.items():
-        (tmp_path / name).parent.mkdir(parents=True)
-        (tmp_path / name).write_text(text)
+    write_tree(tmp_path, texts)
     assert debs._find_default_archive(Path(), tmp_path) == "https://two.example/debian/"
     (tmp_path / "usr/share/python-apt/templates/Debian.info").unlink()
     assert debs._find_default_archive(Path(), tmp_path) == "http://one.example/debian"

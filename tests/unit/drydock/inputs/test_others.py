@@ -63,7 +63,6 @@ def packed(files: Mapping[str, str]) -> bytes:
 
 
 def taking(folder: Path, address: str) -> Project:
-    """Return the project that takes another one."""
     project = Project(write(folder, ACME, address), (ROOT,))
     return others.add_other_layers(project, read_settings(project))
 

@@ -148,7 +148,6 @@ def test_a_release_archive_with_another_hash_is_refused(server: Loopback, store:
 
 
 def distribution(folder: Path, store: Store, *members: Member) -> LockedSource:
-    """Store a source distribution of these members."""
     archive = folder / "app-1.0.tar.gz"
     with tarfile.open(archive, "w:gz") as tar:
         for name, link, size, kind in members:

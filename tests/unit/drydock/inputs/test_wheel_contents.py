@@ -28,7 +28,6 @@ ENTRY_POINTS = "[console_scripts]\nA-tool = a:main\n\n[other]\nx = y\n\n[gui_scr
 
 
 def make_archive(files: dict[str, str], name: str = "a", version: str = "1.0", *, compressed: bool = True) -> bytes:
-    """Return the bytes of a wheel."""
     info = f"{name}-{version}.dist-info"
     metadata = {f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n\ntext\n"}
     buffer = io.BytesIO()

@@ -392,7 +392,7 @@ def test_no_choice_is_silent(site: Site, capsys: pytest.CaptureFixture[str], tmp
     lines = capsys.readouterr().err.splitlines()
     assert "app 0.9: the index has 1.0, but no wheel that fits: they need glibc 2.39 or later" in "\n".join(lines)
     assert [line for line in lines if line.startswith("lib 1.0: ")] == []
-    assert f"{site.server.url}/second has it too, and was not asked" in "\n".join(lines)
+    assert f"with that name too, but not asked: {site.server.url}/second" in "\n".join(lines)
     assert "warning: exclude: no package of the image requires trition" in lines
     assert f"warning: {tmp_path}/pins.txt: pip's constraints" in "\n".join(lines)
 

@@ -20,6 +20,7 @@ from drydock.lock.named_sources import (
     parse_sources,
 )
 from drydock.lock.vllm_lists import read_program
+from tests.support.hosts.trees import write_tree
 
 OLD = {
     "config/parallel.py": '''
@@ -53,9 +54,7 @@ class ParallelConfig:
 def compare(tmp_path: Path, text: str, *, old: str = "0.32.0", new: str = "0.33.0") -> tuple[SourcesCompared, str]:
     """Compare the sources of one file; return the result, and the file's text after it."""
     for name, files in (("old", OLD), ("new", NEW)):
-        for path, content in files.items():
-            (tmp_path / name / "vllm" / path).parent.mkdir(parents=True, exist_ok=True)
-            (tmp_path / name / "vllm" / path).write_text(content)
+        write_tree(tmp_path / name / "vllm", files)
     place = tmp_path / "project" / "templates" / "host.yaml"
     place.parent.mkdir(parents=True)
     place.write_text(text)

@@ -7,8 +7,10 @@ from pathlib import Path
 import pytest
 
 from drydock.config.project_choice import DRYDOCK
-from drydock.lock.vllm_details import FlagDetails, KeyDetails, VariableDetails, VllmDetails, read_details
+from drydock.lock.vllm_details import FlagDetails, KeyDetails, VariableDetails, VllmDetails
+from drydock.lock.vllm_details_reader import read_details
 from drydock.lock.vllm_lists import list_every, read_program, read_stored_details
+from tests.support.hosts.trees import write_tree
 
 ARG_UTILS = """
 from vllm.renderers.formats import Format
@@ -76,10 +78,7 @@ FILES = {
 
 @pytest.fixture
 def details(tmp_path: Path) -> VllmDetails:
-    for name, text in FILES.items():
-        path = tmp_path / "vllm" / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
+    write_tree(tmp_path / "vllm", FILES)
     return read_details(read_program(DRYDOCK), tmp_path)
 
 

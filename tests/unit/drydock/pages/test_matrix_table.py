@@ -136,11 +136,13 @@ def test_the_table_fits_the_terminal_and_cuts_nothing_off(columns: int) -> None:
 
     table_text = matrix_table.format_matrix_table(rows, columns)
 
-    assert max(map(len, table_text.splitlines())) <= min(columns, 100)
+    assert max(map(len, table_text.splitlines())) <= min(columns, matrix_table.WIDEST)
     words = set(table_text.replace(",", " ").split())
     assert {row["id"] for row in rows} <= words
     assert {alias for row in rows for alias in row["aliases"] if not alias.startswith(row["id"])} <= words
     assert {row["proof"] for row in rows} <= words
+    earlier_words = {word.strip(",") for row in rows for word in row["earlier_proof"].split()}
+    assert earlier_words <= {word.strip("(;") for word in words}
 
 
 def test_rows_are_selected_by_accelerator_proof_and_lock() -> None:

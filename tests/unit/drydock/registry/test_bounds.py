@@ -225,6 +225,17 @@ def test_a_relative_token_service_is_named(realm: str, tmp_path: Path) -> None:
     assert "TLS" not in str(caught.value)
 
 
+@pytest.mark.parametrize("token", ["a\nb: c", "a b", "\u4e2d", "", 5, None])
+def test_a_token_that_is_no_word_is_none(token: object, tmp_path: Path) -> None:
+    def answer(request: Seen) -> Answer:
+        if request.path.startswith("/token"):
+            return Answer(200, body=json.dumps({"token": token}).encode())
+        return Answer(401, {"WWW-Authenticate": f'Bearer realm="http://{fake.host}/token"'})
+
+    with Fake(answer) as fake, pytest.raises(CredentialsError, match="contains no token"):
+        manifests(fake, tmp_path).find("v1")
+
+
 def test_a_header_of_spaces_takes_no_time() -> None:
     start = time.thread_time()
     for header in (" " * 60_000, "a" * 60_000, "a " * 30_000, 'a="' * 20_000, "-" * 60_000):

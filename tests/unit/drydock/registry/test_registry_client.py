@@ -188,6 +188,8 @@ def test_credentials_are_not_sent_to_another_machine_without_tls(tmp_path: Path)
     ("status", "headers", "expected"),
     [
         (401, {"WWW-Authenticate": 'Bearer realm="http://["'}, "a token service with an invalid address"),
+        (401, {}, "found none, expected Bearer or Basic"),
+        (401, {"WWW-Authenticate": 'Digest realm="x"'}, "found digest, expected Bearer or Basic"),
         (307, {"Location": "http://["}, "manifests/v1: an address is invalid"),
         (307, {"Location": "http://tokens.invalid:99999/"}, "manifests/v1: an address is invalid"),
     ],

@@ -152,6 +152,8 @@ def test_the_entrypoint_gets_arguments_alone(tmp_path: Path) -> None:
         ("page__md", f"Run\n\n```bash\n$ docker run {RELEASE} --model <model> \\\n  {GONE} # old\n```\n"),
         ("Dockerfile", 'ARG TAG=v0.18.0\nFROM vllm/vllm-openai:$TAG\nCMD ["--model", "a/b", "--swap-space", "4"]\n'),
         ("Dockerfile__x", f"FROM {RELEASE}\nENV A=1\nENTRYPOINT vllm serve a/b \\\n  {GONE}\n"),
+        ("Dockerfile__s", f"FROM {RELEASE} AS Server\nFROM alpine\nFROM server\nCMD vllm serve a/b {GONE}\n"),
+        ("Dockerfile__i", f'FROM {RELEASE} AS base\nCMD ["--model", "a/b", "--swap-space", "4"]\nFROM base\nUSER 1\n'),
         ("vllm__container", f"[Container]\nImage={RELEASE}\nExec=--model a/b {GONE}\nEnvironment=A=1\n"),
         ("vllm__service", f"[Service]\nExecStart=/usr/bin/docker run {RELEASE} \\\n  --model a/b {GONE}\n"),
         ("stack__yaml", "repository: vllm/vllm-openai\ntag: v0.18.0\nvllmConfig: {extraArgs: [--swap-space=4]}\n"),
@@ -196,7 +198,12 @@ def test_what_only_names_vllm_is_no_command(tmp_path: Path, text: str) -> None:
         ("vllm/vllm-openai:${TAG:-v0.18.0}", ["0.18.0"], "by its tag"),
         ("vllm/vllm-openai:${TAG}", [], "a variable"),
         ("vllm/vllm-openai:v0.18.0rc1", [], "its tag says nothing"),
-        ("lmcache/vllm-openai:v0.18.0", [], "its tag says nothing"),
+        ("lmcache/vllm-openai:v0.18.0", [], "its tag says nothing"),  # of LMCache
+        ("r.example/lmcache/vllm-openai:v0.18.0", [], "its tag says nothing"),
+        ("r.example/aibrix/vllm-openai:v0.18.0-cu129", ["0.18.0"], "as its tag seems to say"),
+        ("acme/llmd-vllm-openai:v0.10.2", ["0.9.2", "0.11.0"], "between which 0.10.2 lies, as its tag seems to say"),
+        ("acme/vllm-openai:kvcache-v0.18.0", [], "its tag says nothing"),
+        ("opea/vllm-gaudi:0.18.0", [], "its tag says nothing"),
         ("vllm/vllm-openai:v99.0.0", [], "newer than 99"),
         ("http://169.254.169.254/x/vllm-openai:v0.18.0", [], "says nothing"),
         ("registry.example/x:cuda13.0-vllm0.33-1.4.0", ["0.33.0"], "by its row"),
@@ -217,9 +224,19 @@ def test_between_two_releases_only_what_both_refuse_counts(tmp_path: Path) -> No
     assert [part for level, _, part in shown(one) if level == "would not start"] == ["--wrong 1"]
 
 
-def test_a_tag_that_moves_refuses_nothing_for_certain(tmp_path: Path) -> None:
-    place = only(reviewed(tmp_path, x__sh=f"docker run vllm/vllm-openai:latest --model a/b {GONE}"))
+@pytest.mark.parametrize("image", ["vllm/vllm-openai:latest", "acme/vllm-openai:v0.33.0"])
+def test_a_tag_that_moves_or_that_others_gave_refuses_nothing_for_certain(tmp_path: Path, image: str) -> None:
+    place = only(reviewed(tmp_path, x__sh=f"docker run {image} --model a/b {GONE}"))
     assert [(finding.level, finding.part) for finding in place.findings] == [(Level.WARNING, GONE)]
+
+
+def test_a_connector_that_vllm_does_not_have_may_be_of_those_who_built_the_image(tmp_path: Path) -> None:
+    option = """--kv-transfer-config '{"kv_connector":"AcmeConnector","kv_role":"kv_both"}'"""
+    levels = [
+        only(reviewed(tmp_path, x__sh=f"docker run {image} --model a/b {option}")).findings[0].level
+        for image in ("vllm/vllm-openai:v0.18.0", "acme/vllm-openai:v0.18.0")
+    ]
+    assert levels == [Level.REFUSED, Level.UNKNOWN]
 
 
 def test_without_an_image_only_a_flag_that_no_release_has_is_found(tmp_path: Path) -> None:
@@ -260,6 +277,27 @@ def test_a_variable_that_is_filled_in_later_is_not_judged(tmp_path: Path) -> Non
     script = f"docker run -e VLLM_MARLIN_INPUT_DTYPE{{}} {RELEASE} --model a/b"
     assert shown(only(reviewed(tmp_path, x__sh=script.format("")))) == []
     assert shown(only(reviewed(tmp_path, x__sh=script.format("=x"))))[0][0] == "would not start"
+
+
+def test_a_variable_counts_only_where_vllm_refuses_values(tmp_path: Path) -> None:
+    script = f"docker run {RELEASE} --model $MODEL --api-key $KEY"
+    assert shown(only(reviewed(tmp_path, x__sh=script))) == []
+    assert shown(only(reviewed(tmp_path, x__sh=f"{script} --dtype $TYPE"))) == [("not known", 1, "--dtype $TYPE")]
+
+
+def test_kubernetes_puts_the_containers_own_variables_into_its_words(tmp_path: Path) -> None:
+    pod = f"""\
+containers:
+  - image: {RELEASE}
+    args: ["--model=$(NAME)", --dtype, "$(TYPE)", "--max-model-len=$(FROM)", "--seed=$$(FROM)"]
+    env: [{{name: BITS, value: 8}}, {{name: TYPE, value: "float$(BITS)"}}, {{name: FROM, valueFrom: {{}}}}]
+"""
+    findings = only(reviewed(tmp_path, x__yaml=pod)).findings
+    assert [(finding.level.word, finding.part) for finding in findings] == [
+        ("would not start", "--dtype float8"),
+        ("not known", "--max-model-len=$(FROM)"),
+        ("not known", "--seed=$(FROM)"),
+    ]
 
 
 def test_an_entrypoint_that_is_not_vllms_gets_no_arguments() -> None:
@@ -304,7 +342,7 @@ def test_links_size_depth_and_aliases_are_bounded(tmp_path: Path, monkeypatch: p
         "deep.yaml": "line 1: nested deeper than 64",
         "large.yaml": "larger than 1 MiB",
         "link.yaml": "a link to a place outside of the folder",
-        "loop.yaml": "a link to a place outside of the folder",
+        "loop.yaml": "a link that leads to itself",
         "quote.sh": "line 1: a quote is not closed",
         "words.sh": "line 1: more than 2000 words",
     }

@@ -114,7 +114,7 @@ def test_a_name_is_that_of_a_variable_or_an_error(name: str) -> None:
         variables = parse_variables([f"{name}=1"])
     except InputError:
         return
-    assert all(shlex.quote(variable) == variable for variable in variables.given)
+    assert all(shlex.quote(variable) == variable for variable in variables.user_env)
 
 
 @property_test

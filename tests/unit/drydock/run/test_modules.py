@@ -40,7 +40,7 @@ def test_the_manuals_modules_are_passed_as_their_devices(tmp_path: Path) -> None
     container = on(write_modules(tmp_path), "0,1,2,3")
 
     assert container.visible == {"HABANA_VISIBLE_DEVICES": "4,7,0,2"}
-    assert container.given == {"HABANA_VISIBLE_MODULES": "0,1,2,3"}
+    assert container.user_env == {"HABANA_VISIBLE_MODULES": "0,1,2,3"}
     assert (container.count, container.network) == (4, "")  # four cards need no host NICs
     assert "HABANA_VISIBLE_MODULES=0,1,2,3" in docker_argv(container)
 
@@ -48,7 +48,7 @@ def test_the_manuals_modules_are_passed_as_their_devices(tmp_path: Path) -> None
 def test_without_the_drivers_files_all_cards_are_passed_and_the_variable_chooses(tmp_path: Path) -> None:
     container = on(recorded("habana-gaudi2e-8x", tmp_path, []), "0-3")
 
-    assert container.given == {"HABANA_VISIBLE_MODULES": "0,1,2,3"}
+    assert container.user_env == {"HABANA_VISIBLE_MODULES": "0,1,2,3"}
     assert container.visible == {"HABANA_VISIBLE_DEVICES": "0,1,2,3,4,5,6,7"}
     assert container.count == 4
 

@@ -101,6 +101,15 @@ def test_init_writes_servers_of_as_many_machines_as_the_model_needs(
     assert [line.startswith(remark) for line, remark in zip(written, remarks, strict=True)] == [True] * len(remarks)
 
 
+def test_init_names_a_length_that_is_less_than_the_models_own(tmp_path: Path) -> None:
+    output = tmp_path / "topology.yaml"
+    hosts = _hosts(tmp_path, "a.json", "b.json", host="ascend-a3-8x2")
+    init_topology(hosts, output, "vllm-ascend/DeepSeek-V3.2-W8A8", "ascend-a3")
+    one, both = (line for line in output.read_text().splitlines() if "fits" in line)
+    assert "(tp16 ep, no more than " in one
+    assert both.endswith("fits too: serve {replicas: 1, nodes: 2} (tp16 dp2 ep)")
+
+
 def test_init_writes_nothing_for_a_model_that_fits_no_number_of_the_machines(tmp_path: Path) -> None:
     output = tmp_path / "topology.yaml"
     hosts = _hosts(tmp_path, "a.json", host="cuda-h100-8x")

@@ -478,7 +478,7 @@ def test_a_record_is_of_a_version_before_its_format_is_checked(acme: Two) -> Non
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "invalid JSON"),
+        ("", "expected a JSON object, found nothing"),
         ("[]", "expected a JSON object, found list"),
         ('{"drydock": {"version": 3}}', "found 3, expected a version"),
         ('{"drydock": {"version": "0.1.0"}}', "missing key 'profile'"),

@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from drydock.config.project_choice import DRYDOCK
-from drydock.core.errors import HostError, InputError, TargetError
+from drydock.core.errors import EngineError, HostError, InputError, TargetError
 from drydock.model.variant import Engines
 from drydock.run import forms, needed_image
 from drydock.run.container import Container, RunRequest
@@ -178,6 +178,15 @@ def test_a_missing_image_has_the_build_command_as_hint(tmp_path: Path) -> None:
     with pytest.raises(HostError, match="image not found") as raised:
         run_on_engine("cpu", MODEL, here=FakeHere(tmp_path))
     assert (raised.value.hint, raised.value.code) == ("run `./inv build --target cpu`", 9)
+
+
+def test_an_engine_that_does_not_answer_is_named_before_an_image_that_is_not_built(tmp_path: Path) -> None:
+    class SilentHere(FakeHere):
+        def image(self, name: str) -> LocalImage | None:
+            raise EngineError(f"no Docker engine answers: {name}")
+
+    with pytest.raises(EngineError, match=f"no Docker engine answers: {CPU}"):
+        run_on_engine("cpu", MODEL, here=SilentHere(tmp_path))
 
 
 def test_docker_pulls_an_image_of_a_registry(tmp_path: Path) -> None:

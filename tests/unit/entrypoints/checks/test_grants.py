@@ -144,6 +144,14 @@ def test_shared_memory_that_is_too_small_is_named(run: dict[str, Any], size: int
     assert [item.remediation for item in size_findings] == ([remediation] if remediation else [])
 
 
+def test_shared_memory_that_does_not_exist_is_too_small() -> None:
+    missing = shm(0)["shm"]._replace(exists=False, writable=False)
+
+    (finding,) = told(find_missing_grants({"ipc": word("host")}, facts(mounts={"shm": missing})))
+
+    assert (finding.id, finding.found) == ("RUN-005", "no /dev/shm")
+
+
 def test_shared_memory_that_was_not_looked_at_is_not_judged() -> None:
     assert find_missing_grants({"shm": word("16g")}, facts(mounts={})) == ()
 

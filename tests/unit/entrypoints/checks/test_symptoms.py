@@ -328,10 +328,99 @@ tpu tpu-busy ABORTED: The TPU is already in use by another process probably owne
 habana gaudi-no-interfaces Warning: no habanalabs network interfaces were detected
 cpu cpu-onednn-primitive RuntimeError: could not create a primitive
 cpu cpu-triton-kernel TypeError: 'function' object is not subscriptable
+cuda cuda-xid-program NVRM: Xid (PCI:0000:18:00): 31, pid=9, name=VLLM::Worker, Ch 00000008, intr 00000000. MMU Fault
+cuda cuda-xid-memory NVRM: Xid (PCI:0000:18:00): 94, pid=9, name=VLLM::Worker, Contained: SM (0x1). RST: No
+cuda cuda-xid-memory torch.AcceleratorError: CUDA error: uncorrectable ECC error encountered
+cuda cuda-xid-firmware NVRM: Xid (PCI:0000:18:00): 119, pid=9, Timeout after 6s of waiting for RPC response
+cuda cuda-xid-nvlink NVRM: Xid (PCI:0000:18:00): 145, RLW_REMAP Nonfatal XC0 i0 Link 02 (0x00000004 0x80000000)
+cuda cuda-xid-follows NVRM: Xid (PCI:0000:18:00): 154, GPU recovery action changed from 0x0 (None) to 0x1 (GPU Reset)
+cuda cuda-off-the-bus NVRM: Xid (PCI:0000:18:00): 79, pid='<unknown>', name=<unknown>
+cuda cuda-hardware-error NVRM: Xid (PCI:0000:18:00): 109, pid=9, name=VLLM::Worker, errorString CTX SWITCH TIMEOUT
+cuda cuda-illegal-access torch.AcceleratorError: CUDA error: unspecified launch failure
+cuda cuda-no-usable-gpu NVRM: GPU 0000:01:00.0: RmInitAdapter failed! (0x22:0x56:884)
+cuda cuda-no-usable-gpu No devices were found
+cuda cuda-no-utility NVIDIA-SMI couldn't find libnvidia-ml.so library in your system. Please make sure that the NVIDIA
+cuda cuda-host-driver pynvml.NVMLError_DriverNotLoaded: Driver Not Loaded
+cuda cuda-no-nvcc OSError: CUDA_HOME environment variable is not set. Please set it to your CUDA install root.
+cuda cuda-out-of-memory NVML_SUCCESS == DriverAPI::get()->nvmlInit_v2_() INTERNAL ASSERT FAILED
+cuda cuda-no-bfloat16 ptxas /tmp/t.ptx, line 9; error   : Feature '.bf16' requires .target sm_80 or higher
+cuda transformers-too-old Exception: data did not match any variant of untagged enum ModelWrapper
+tpu tpu-topology RuntimeError: TPU backend initialization is taking more than 60.0 seconds.
+cuda cuda-mps CUDA error: MPS client failed to connect to the MPS control daemon or the MPS server
+cuda cuda-launch-timeout CUDA error: the launch timed out and was terminated
+cuda cuda-unknown-error misc/cudawrap.cc:33 NCCL WARN Cuda failure 999 'unknown error'
+cuda config-refused   Value error, max_num_active_seqs (300) cannot be greater than max_num_seqs (256).
+cuda quantisation-unknown   Value error, Unknown quantization method: foo. Must be one of ['awq', 'fp8'].
+cuda config-header pydantic_core._pydantic_core.ValidationError: 1 validation error for ModelConfig
+cuda moe-backend-none RuntimeError: FlashInfer-CUTLASS MoE kernel does not support current device sm_120
+cuda attention-backend-none AssertionError: Sinks are only supported in FlashAttention 3
+cuda quantised-shape ValueError: MXFP8 MoE requires intermediate_size_per_partition divisible by 32, got 336.
+cuda vllm-of-sources WARNING [_custom_ops.py:20] Failed to import from vllm._C with No module named 'vllm._C'
+rocm rocm-hardware-exception c10::AcceleratorError: CUDA error: unspecified launch failure
+rocm rocm-invalid-device RuntimeError: HIP error: invalid device ordinal
+rocm rocm-invalid-device-function torch.AcceleratorError: CUDA error: no kernel image is available for execution
+rocm rocm-memory-access-fault amdgpu 0000:83:00.0: amdgpu: [mmhub0] no-retry page fault (src_id:0 ring:0 vmid:8 pasid:3)
+rocm rocm-memory-errors amdgpu: socket: 0, die: 0 2 new uncorrectable hardware errors detected in umc block
+ascend ascend-stream-timeout RuntimeError: ACL stream synchronize failed, error code:507046
+ascend ascend-graph-capture aclrtSynchronizeStream(stream), error code is 107027
+ascend ascend-stopped NPU function error: FORCE STOP., error code is 107022
+ascend ascend-vector-core EZ9999: rtKernelLaunchWithHandleV2 failed: 507036[FUNC:Launch]
+ascend ascend-kernels-missing call aclnnRope failed, error code is 561112
+ascend ascend-driver-permission npu-smi: get card list failed, ret is -8002
+ascend ascend-suspect-remote 507057
+neuron neuron-unspecific Nrt::Load failed on NeuronCores 0-0(2): nrt_load status=1
+neuron neuron-neff-version nrt_load status=10
+neuron neuron-host-memory nrt_load status=11, error message="Failed to allocate host memory".
+neuron neuron-queue-overflow Inference completed with err: 1204. mode->h_nn=1001
+neuron neuron-network nrt_execute: status=1206
+habana gaudi-bridge-exception [Rank:0] Habana exception raised from LaunchRecipe at graph_exec.cpp:558
+habana gaudi-out-of-memory [Rank:0] FATAL ERROR :: MODULE:PT_DEVMEM Allocation failed for size::117440512 (112)MB
+cuda cuda-host-libraries nvidia-container-cli: initialization error: cannot open shared object file: no such file or
+cuda cuda-nvml-not-permitted nvidia-container-cli: initialization error: nvml error: insufficient permissions: unknown
+cuda cuda-no-kernel-image NotImplementedError: No compiled cutlass_scaled_mm for CUDA device capability: 120.
+cuda cuda-too-many-peers allocator.cc:79 NCCL WARN Cuda failure 711 'peer mapping resources exhausted'
+cuda cuda-cutlass-failed RuntimeError: cutlass_gemm_caller.cuh:61 Error Internal
+cuda missing-tensors AssertionError: Attempted to load weight (torch.Size([3600])) into parameter (torch.Size([3584]))
+cuda lora-modules ValueError: base_model.model.lm_head.weight is unsupported LoRA weight
+cuda adapter-not-loaded RuntimeError('Error in model execution: Loading lora /home/x/models/adapter_otas failed')
+cuda nixl-peers-differ assert self.num_blocks >= nixl_agent_meta.num_blocks
+cuda lmcache-differs assert isinstance(allocator_backend, AllocatorBackendInterface)
+cuda lmcache-buffer AssertionError: Buffer size 5368709120 must be a multiple of align bytes 17989632 in paged memory
+cuda media-placeholders Expected there to be 4 prompt updates corresponding to 4 image items, but instead found 3
+cuda media-placeholders ValueError: Attempted to assign 421 + 421 = 2526 multimodal tokens to 12606 placeholders
+cuda image-processor-old ValueError: size must contain 'shortest_edge' and 'longest_edge' keys.
+cuda request-too-long The prompt (total length 25938) is too long to fit into the model (context length 4096).
+cuda vllm-of-sources AttributeError: '_OpNamespace' '_moe_C' object has no attribute 'topk_softmax'
+cuda local-folder-metadata Error retrieving safetensors: Repo id must be in the form 'repo_name' or 'name
+habana gpus-option could not select device driver "" with capabilities: [[gpu]].
+rocm gpus-option Error response from daemon: could not select device driver "nvidia" with capabilities: [[gpu]]
+rocm rocm-aiter-build (VllmWorkerProcess pid=290) failed build jit [module_moe_ck2stages]
+rocm library-symbol AttributeError: module 'torch._C' has no attribute '_PYBIND11_COMPILER_TYPE'
+ascend ascend-hccl-init hcclCommInitRootInfoConfig(numRanks, &rootInfo, rank, &(comm->hcclComm_)), error code is 11
+ascend ascend-no-driver-libraries npu-smi: error while loading shared libraries: libc_sec.so: cannot open shared object
+ascend ascend-npu-not-opened DrvMngGetConsoleLogLevel failed. (g_conLogLevel=3)
+ascend ascend-compiler-start [Init][Compiler]Init compiler failed[FUNC:ReportInnerError][FILE:log_inner.cpp]
+ascend ascend-backend-not-loaded RuntimeError: Failed to load the backend extension: torch_npu. You can disable
+ascend ascend-no-npu-smi bash: npu-smi: command not found
+tpu tpu-reserve RESOURCE_EXHAUSTED: Error allocating device buffer: Attempting to allocate 1.00G. That was not possible.
+tpu tpu-no-chips A Google TPU may be present on this machine, but libtpu is not installed. Falling back to cpu.
+xpu xpu-ccl-workers RuntimeError: oneCCL: exec.cpp:122 start_workers: EXCEPTION: failed to start worker # 0
+xpu xpu-ccl-provider EXCEPTION: can not create network providers, please check that all libfabric providers
+habana gaudi-not-usable habanalabs 0000:1a:00.0: Failed to initialize hl2. Device is NOT usable !
+cpu cpu-onednn-primitive RuntimeError: "addmm_impl_cpu_" not implemented for 'Half'
+cpu cpu-image-of-gpus Failed to import from vllm._C with ImportError('libcuda.so.1: cannot open shared object file:
 """
 """Lines of public reports, shortened, each below its accelerator and the one entry that explains it."""
 
 NEAR_MISSES = """
+cuda hub-no-such-model HFValidationError: Repo id must be in the form 'repo_name' or 'namespace/repo_name': '/models/x'
+cuda cuda-no-container-toolkit could not select device driver "" with capabilities: [[gpu]].
+rocm docker-cdi-off could not select device driver "cdi" with capabilities: []
+cpu cpu-no-kernels Failed to import from vllm._C: ModuleNotFoundError("No module named 'vllm._C'")
+cuda - INFO: loading lora adapter sql, 0 failed requests
+cuda - Buffer size 16 must be a multiple of 8
+xpu - failed to start worker threads of the pool
+ascend - npu-smi info was run 3 times
 cuda - NCCL WARN Error while attaching to shared memory segment /dev/shm/nccl-abc (size 192814336), error: No such file
 cuda - FileNotFoundError: [Errno 2] No such file or directory: '/models/.cache.json'
 cuda - error: failed to create directory `/models`: File exists (os error 17)
@@ -452,6 +541,25 @@ xpu xpu-device-lost Native API failed. Native API returns: 20 (UR_RESULT_ERROR_D
 tpu - AttributeError: 'Tensor' object has no attribute 'foo'
 cpu - TypeError: 'int' object is not subscriptable
 cpu - could not create a folder
+cuda - NVRM: loading NVIDIA UNIX x86_64 Kernel Module  580.65.06
+cuda - 507057
+cuda - data did not match any variant of untagged enum Message
+cuda - CUDA_HOME environment variable is /usr/local/cuda
+cuda - 8 devices were found
+cuda - CUDA error: invalid argument
+cuda - The attention sinks of this model are supported
+cuda - ValueError: invalid Config
+cuda cuda-mps CUDA error: MPS server is not ready to accept new MPS client requests
+rocm - amdgpu 0000:83:00.0: amdgpu: 0 correctable hardware errors detected in umc block
+rocm - HIP error: invalid argument
+ascend - error code is 5070461
+ascend - rtKernelLaunchWithHandleV2 took 507046 us
+ascend - 8020 requests, ret is 0
+ascend ascend-core-exception NPU function error: error code is 507017
+neuron - nrt_execute status=0
+neuron - nrt_load status=100
+neuron neuron-hardware Inference completed with err: 1205. mode->h_nn=1001
+habana - Habana exception handler was installed
 """
 """Lines with the same words and another cause: the entry that explains them, or - where nothing does."""
 
@@ -468,6 +576,7 @@ def test_a_line_has_its_own_explanation_or_none(accelerator: str, name: str, lin
 
 
 MOOT = {
+    ("ascend", "DrvMngGetConsoleLogLevel failed.\nbecause the device is used. ret is -8020"): "ascend-npu-in-use",
     ("cuda", "InductorError: PermissionError: [Errno 13] Permission denied: '/.triton'\nBackendCompilerFailed: x"): (
         "home-not-writable"
     ),
@@ -496,6 +605,7 @@ MOOT = {
         "ucx-peer-not-reached"
     ),
     ("cuda", "killed due to memory pressure (OOM)\nA worker died or was killed while executing a task"): "ray-memory",
+    ("cuda", "NVRM: Xid (PCI:0000:18:00): 13, pid=9, x\nNVRM: Xid (PCI:0000:18:00): 45, pid=9, x"): "cuda-xid-program",
     ("ascend", "EH9999: Inner Error!\nrtSetStreamFailureMode failed, runtime result = 207000"): (
         "ascend-feature-missing"
     ),
@@ -505,6 +615,12 @@ MOOT = {
 @for_each([(*log, cause) for log, cause in MOOT.items()], str)
 def test_what_another_cause_of_the_log_explains_is_not_shown(accelerator: str, log: str, cause: str) -> None:
     assert explain_ids(log, accelerator) == [cause]
+
+
+def test_a_code_of_another_accelerator_is_explained_where_a_line_says_of_which_table() -> None:
+    (match,) = explain_log("NPU function error, error code is 507046", CUDA)
+
+    assert (match.id, match.accelerator) == ("ascend-stream-timeout", "ascend")
 
 
 def test_a_line_of_another_accelerator_is_explained_and_says_of_which() -> None:

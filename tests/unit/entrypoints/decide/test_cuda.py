@@ -186,11 +186,20 @@ ROWS = {
         values={"--tensor-parallel-size": "2", "--pipeline-parallel-size": None},
         because={"--tensor-parallel-size": "network cards join them"},
     ),
-    "not more than four of them": Row(
-        GB10, "--nnodes 8", model=of_weights(520), values={"--pipeline-parallel-size": "8"}
+    "eight of them too": Row(GB10, "--nnodes 8", model=of_weights(520), values={"--tensor-parallel-size": "8"}),
+    "not more": Row(GB10, "--nnodes 16", model=of_weights(1040), values={"--pipeline-parallel-size": "16"}),
+    "a model that one of them holds answers faster from two": Row(
+        GB10, "--nnodes 2", model=of_weights(20), values={"--tensor-parallel-size": "2"}
     ),
-    "but one that holds the model has an engine": Row(
-        GB10, "--nnodes 2", values={"--tensor-parallel-size": "1", "--data-parallel-size": "2"}
+    "unless it is read in no time": Row(
+        GB10, "--nnodes 2", model=of_weights(8), values={"--tensor-parallel-size": "1", "--data-parallel-size": "2"}
+    ),
+    "or more requests count": Row(
+        GB10,
+        "--nnodes 2",
+        model=of_weights(20),
+        goals={"optimize": "throughput"},
+        values={"--tensor-parallel-size": "1", "--data-parallel-size": "2"},
     ),
     "the user's settings stay": Row(
         H100, f"{BATCH} 4096 -tp 4", values={BATCH: None, "--tensor-parallel-size": None, REDUCE: None}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from entrypoints.core.records import Device, Limits, Memory
+from entrypoints.core.records import Cgroup, Device, Limits, Memory, Mount
 from entrypoints.core.units import MIB
 from entrypoints.facts.derived import UNLIMITED, available_memory, derive_facts, make_idle
 from tests.support.hosts import expect
@@ -72,6 +72,24 @@ def test_limits_are_the_values_they_can_be_raised_to() -> None:
     derived = derive_facts(facts(limits=Limits(1024, 65536, None, 524288, None)))
 
     assert (derived["nofile"], derived["memlock_mib"]) == (524288, UNLIMITED // MIB)
+
+
+@pytest.mark.parametrize(
+    ("container", "user", "expected"),
+    [(None, 512, 512), (8192, 65536, 8192), (8192, None, 8192), (None, None, UNLIMITED)],
+)
+def test_the_limit_of_threads_is_the_smaller_of_the_container_and_its_user(
+    container: int | None, user: int | None, expected: int
+) -> None:
+    host = facts(limits=Limits(1024, None, user), cgroup=Cgroup(2, None, 0, None, container))
+
+    assert derive_facts(host)["pids"] == expected
+
+
+def test_a_missing_shared_memory_has_no_bytes() -> None:
+    missing = Mount("/dev/shm", exists=False, writable=False, free=0, total=0, filesystem="")
+
+    assert derive_facts(facts(mounts={"shm": missing}))["shm_gib"] == 0
 
 
 def test_idle_huge_pages_are_a_share_of_the_memory() -> None:

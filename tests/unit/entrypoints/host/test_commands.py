@@ -21,6 +21,19 @@ def test_a_command_that_is_not_there_is_not_found() -> None:
     assert run_live(("no-such-tool",), 1).rc == NOT_FOUND
 
 
+def test_a_command_whose_library_is_missing_is_there(tmp_path: Path) -> None:
+    loader = "tool: error while loading shared libraries: libx.so: cannot open shared object file"
+    answers = {
+        "tool": {"rc": 127, "stdout": f"{loader}\n"},
+        "other": {"rc": 127, "stdout": "", "stderr": "sh: other: not found\n"},
+    }
+    (tmp_path / "commands.json").write_text(json.dumps(answers))
+    commands = Commands(Host(str(tmp_path)))
+
+    assert commands.run(("tool",), 1).rc == NOT_EXECUTABLE
+    assert commands.run(("other",), 1).rc == NOT_FOUND
+
+
 def test_a_command_that_hangs_is_ended() -> None:
     assert run_live((sys.executable, "-c", "import time; time.sleep(60)"), 0.2).rc == TIMED_OUT
 

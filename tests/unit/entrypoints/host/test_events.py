@@ -7,14 +7,11 @@ from pathlib import Path
 import pytest
 
 from entrypoints.host.events import LimitEvents, explain_limit_events, limit_events
+from tests.support.hosts.trees import write_tree
 
 
 def write(root: Path, files: dict[str, str]) -> str:
-    for name, text in files.items():
-        path = root / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
-    return str(root)
+    return str(write_tree(root, files))
 
 
 EVENTS = "low 0\nhigh 0\nmax 9\noom 2\noom_kill 2\noom_group_kill 0\n"

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from entrypoints.host.host import Host
 from entrypoints.host.source import READ_AT_MOST, Recorded
-from tests.support.hosts.trees import write
+from tests.support.hosts.trees import write_tree
 
 NAME = st.text("ab0129.[*:é ", min_size=1, max_size=4).filter(lambda name: name not in {".", ".."})
 PATH = st.lists(NAME, min_size=1, max_size=4).map("/".join)
@@ -45,7 +45,7 @@ def test_a_recorded_host_answers_as_the_folder_does(
     folders = ["/".join(path.split("/")[:count]) for path in tree for count in range(1, path.count("/") + 1)]
     paths = [f"/{path}" for path in (*tree, *folders, *others, *(f"{path}/below" for path in tree))]
     with TemporaryDirectory() as folder:
-        expected = answers(Host(str(write(Path(folder), tree))), paths, ["/*", *patterns])
+        expected = answers(Host(str(write_tree(Path(folder), tree))), paths, ["/*", *patterns])
 
     assert answers(recorded(tree), paths, ["/*", *patterns]) == expected
 
@@ -74,18 +74,18 @@ NAMES = ("accel0", "accel2", "accel10", "accel_controlD0", ".hidden", "a", "acce
 )
 def test_paths_match_as_a_shell_would_have_it(tmp_path: Path, pattern: str, names: list[str]) -> None:
     tree = {f"dev/{name}": "" for name in NAMES}
-    for host in (Host(str(write(tmp_path, tree))), recorded(tree)):
+    for host in (Host(str(write_tree(tmp_path, tree))), recorded(tree)):
         assert [path.rpartition("/")[2] for path in host.glob(pattern)] == names
 
 
 @pytest.mark.parametrize("path", ["/a//b", "/a/b/", "//a/b"])
 def test_slashes_are_counted_once(tmp_path: Path, path: str) -> None:
     assert recorded({"a/b": ""}).exists(path)
-    assert Host(str(write(tmp_path, {"a/b/c": ""}))).exists(path)
+    assert Host(str(write_tree(tmp_path, {"a/b/c": ""}))).exists(path)
 
 
 def test_a_link_out_of_a_recorded_host_is_not_followed(tmp_path: Path) -> None:
-    root = write(tmp_path / "root", {"proc/a": "inside"})
+    root = write_tree(tmp_path / "root", {"proc/a": "inside"})
     (tmp_path / "outside").mkdir()
     (tmp_path / "outside" / "secret").write_text("secret")
     (root / "proc" / "b").symlink_to(tmp_path / "outside" / "secret")
@@ -101,7 +101,7 @@ def test_a_link_out_of_a_recorded_host_is_not_followed(tmp_path: Path) -> None:
 
 
 def test_pipes_and_large_files_of_a_recorded_host(tmp_path: Path) -> None:
-    root = write(tmp_path / "root", {"proc/a": "a" * (READ_AT_MOST + 10)})
+    root = write_tree(tmp_path / "root", {"proc/a": "a" * (READ_AT_MOST + 10)})
     os.mkfifo(root / "proc" / "b")
     host = Host(str(root))
 

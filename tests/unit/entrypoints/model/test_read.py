@@ -187,12 +187,34 @@ def test_the_quantisation_is_named(tmp_path: Path, key: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("file", "table", "method"),
+    [
+        ("hf_quant_config.json", {"producer": {"name": "modelopt"}, "quantization": {"quant_algo": "FP8"}}, "modelopt"),
+        ("quantize_config.json", {"bits": 4, "group_size": 128, "desc_act": False}, "gptq"),
+        ("quant_config.json", {"w_bit": 4, "q_group_size": 128, "zero_point": True}, "awq"),
+        ("generation_config.json", {"quant_method": "gptq"}, ""),
+    ],
+)
+def test_the_quantisation_of_older_checkpoints_is_in_a_file_of_its_own(
+    tmp_path: Path, file: str, table: dict[str, object], method: str
+) -> None:
+    folder = write_model(tmp_path)
+    (folder / file).write_text(json.dumps(table))
+    assert read_model(str(folder)).quantization == method
+
+    write_model(tmp_path, {**CONFIG, "quantization_config": {"quant_method": "fp8"}})
+    assert read_model(str(folder)).quantization == "fp8"
+
+
+@pytest.mark.parametrize(
     ("config", "method"),
     [
         ({"quant_method": "modelopt", "quant_algo": "NVFP4"}, "modelopt_fp4"),
         ({"quant_method": "modelopt", "quant_algo": "FP8"}, "modelopt"),
         ({"quant_method": "awq"}, "awq"),
-        ({}, "unnamed"),
+        ({"bits": 4}, "unnamed"),
+        ({"producer": {"name": "modelopt"}, "quantization": {"quant_algo": "NVFP4"}}, "modelopt_fp4"),
+        ({}, ""),
         (None, ""),
     ],
 )
@@ -351,6 +373,14 @@ def test_without_the_branch_the_last_snapshot_is_the_model_and_with_it_an_older_
 
     put_file(repository / "refs/main", "a" * 40)
     assert look(tmp_path)[0] == []
+
+
+def test_nothing_is_to_be_mounted_where_there_is_no_container(tmp_path: Path) -> None:
+    """`./inv plan` runs on the machine itself."""
+    with pytest.raises(EntrypointError) as error:
+        find_mounted_models(str(tmp_path / "absent")).require_one("plan --model", can_mount=False)
+
+    assert error.value.hint == "name one: plan --model Qwen/Qwen3-8B"
 
 
 def test_several_models_are_listed_with_a_command_that_names_one(tmp_path: Path) -> None:

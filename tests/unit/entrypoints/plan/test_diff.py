@@ -34,6 +34,20 @@ def test_only_differences_are_listed_with_both_reasons() -> None:
     assert format_changes(()) == "no differences\n"
 
 
+def test_folders_of_the_cache_are_one_line() -> None:
+    """They have the image's name, so two rows differ in each of them."""
+    sides = (Side(f"/cache/compiled/{row}/home", "default", "writable") for row in ("a", "b"))
+    own = Change("XDG_CACHE_HOME", Side("/cache/compiled/x", "environment", ""), None)
+
+    text = format_changes((Change("HOME", *sides), own))
+
+    assert text.splitlines() == [
+        "XDG_CACHE_HOME",
+        "  - /cache/compiled/x  [environment]",
+        "folders of the cache, by image and device: HOME",
+    ]
+
+
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"reasons": [{}]}', '{"reasons": [1]}', '{"reasons": {}}'])
 def test_an_invalid_plan_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"plan|value"):

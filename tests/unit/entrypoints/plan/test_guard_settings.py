@@ -189,6 +189,7 @@ def test_the_keys_of_administrators_come_from_a_file_or_the_variable_and_are_not
     serve_plan = plan(access=access)
     assert serve_plan.env[ADMIN_KEY_VARIABLE] == "adm-1\nadm-2"
     assert "adm-1" not in plan_text.format_plan_text(serve_plan)
+    assert "only a key of --admin-key-file administers" in plan_text.format_plan_text(serve_plan)
     assert ADMIN_KEY_VARIABLE not in plan(**{ADMIN_KEY_VARIABLE: "adm-1"}).env  # it is inherited
 
 

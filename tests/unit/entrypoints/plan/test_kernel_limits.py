@@ -51,8 +51,8 @@ LATENT, SINKS, SPARSE = "deepseek-ai/DeepSeek-V2-Lite", "openai/gpt-oss-20b", "d
         ("", {"attention_config": '{"backend": "FLASHMLA"}'}, "non-MLA not supported"),
         ("", {"attention_backend": "FLASH_ATTN", "dtype": "float"}, "TRITON_ATTN"),
         ("", {"attention_backend": "FLASH_ATTN", "kv_cache_dtype": "fp8", "architecture": "8.9"}, "dtype fp8"),
-        ("", {"block_size": "24"}, "--block-size 8, for which no attention backend has a kernel"),
-        ("", {"block_size": "24", "attention_backend": "TRITON_ATTN"}, "--block-size 8"),
+        ("", {"block_size": "24"}, "--block-size 24, for which no attention backend has a kernel"),
+        ("", {"block_size": "24", "attention_backend": "TRITON_ATTN"}, "--block-size 24"),
         (LATENT, {"attention_backend": "FLASH_ATTN"}, "MLA not supported"),
         (LATENT, {"attention_backend": "FLASHMLA_SPARSE"}, "non-sparse not supported"),
         (LATENT, {"attention_backend": "FLASHMLA", "block_size": "16"}, "--block-size 16"),
@@ -100,7 +100,7 @@ def test_platforms_that_choose_by_name_refuse_others() -> None:
         in problems("xpu", architecture="bmg-g21", attention_backend="FLASHINFER")[0]
     )
     assert "FLASHINFER on rocm" in problems("rocm", architecture="gfx942", attention_backend="FLASHINFER")[0]
-    assert "--block-size 8" in problems("cpu", architecture="", block_size="24")[0]
+    assert "--block-size 24" in problems("cpu", architecture="", block_size="24")[0]
 
 
 # --- CPUs -----------------------------------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ from entrypoints.request.vllm_flags import parse_user_flags
 from tests.support.planned import models
 
 TEXT, EXPERTS = "Qwen/Qwen3-8B", "Qwen/Qwen3-30B-A3B"
+GPTQ_WEIGHTS = "--hf-overrides {}"
 
 
 def read_options(text: str, model: str = TEXT, accelerator: str = "cuda") -> Options:
@@ -64,7 +65,34 @@ def test_a_release_that_takes_the_options_or_was_not_asked_refuses_nothing() -> 
     assert find_refusals(staged, "deepseek-ai/DeepSeek-R1", vllm="0.11.0") == []
 
 
+@pytest.mark.parametrize(
+    ("text", "is_refused"),
+    [("-tp 2", False), ("-tp 1 -pp 2", False), ("--performance-mode throughput", False), ("", True), ("-dp 2", True)],
+)
+def test_a_batch_of_cpus_grows_with_the_ranks_of_an_engine(text: str, is_refused: bool) -> None:
+    refusals = find_refusals(f"--max-model-len 4096 --max-num-seqs 4096 {text}", accelerator="cpu")
+
+    assert bool(refusals) == is_refused
+
+
 @pytest.mark.parametrize("text", ["--enable-sleep-mode", "--prefill-context-parallel-size 2"])
 def test_what_a_platform_lacks_is_refused_there_only(text: str) -> None:
     assert [refusal.name for refusal in find_refusals(text, accelerator="cpu")] == [text.split(maxsplit=1)[0]]
     assert find_refusals(text) == []
+
+
+@pytest.mark.parametrize("method", ["awq", "compressed-tensors", "modelopt_mixed", "fp8_per_block", "auto_gptq"])
+def test_weights_are_not_read_with_the_method_of_others(method: str) -> None:
+    assert find_refusals(f"--quantization {method}", "deepseek-ai/DeepSeek-R1")[0].problem == f"--quantization {method}"
+
+
+@pytest.mark.parametrize(
+    ("method", "model", "weights"),
+    [
+        *((method, "deepseek-ai/DeepSeek-R1", "") for method in ("fp8", "deepseek_v4_fp8", "humming")),
+        *((method, TEXT, GPTQ_WEIGHTS) for method in ("gptq_marlin", "moe_wna16")),
+    ],
+)
+def test_a_method_that_vllm_takes_for_the_weights_is_taken(method: str, model: str, weights: str) -> None:
+    """So vLLM 0.32 answered, asked about each of its 30 methods."""
+    assert find_refusals(f"{weights} --quantization {method}", model) == []

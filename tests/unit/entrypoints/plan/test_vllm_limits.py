@@ -72,7 +72,10 @@ def test_an_architecture_that_this_vllm_lacks_is_refused_with_the_rows_that_take
 OF_RELEASE = {"flags_of_release": NEWEST["flags"]}
 
 
-@pytest.mark.parametrize("words", [("--dtype", "banana"), ("--dtype", "fp8"), ("--runner", "quick")])
+@pytest.mark.parametrize(
+    "words",
+    [("--dtype", "banana"), ("--dtype", "fp8"), ("--runner", "quick"), ("--compilation-config", "{mode: 3}")],
+)
 def test_a_fork_takes_no_other_words_of_an_option_than_its_release(words: tuple[str, str]) -> None:
     error = refused(*words, lists=OF_RELEASE, assumed="of vLLM's release 0.33.0: a fork")
 
@@ -82,7 +85,13 @@ def test_a_fork_takes_no_other_words_of_an_option_than_its_release(words: tuple[
 
 
 @pytest.mark.parametrize(
-    "words", [("--dtype", "half"), ("--kv-cache-dtype", "fp8_of_the_fork"), ("--block-size", "96")]
+    "words",
+    [
+        ("--dtype", "half"),
+        ("--kv-cache-dtype", "fp8_of_the_fork"),
+        ("--block-size", "96"),
+        ("--compilation-config", '{"mode": 3}'),
+    ],
 )
 def test_a_fork_may_add_to_options_of_platforms_and_sizes(words: tuple[str, str]) -> None:
     assert findings(plan(*words, lists=OF_RELEASE, assumed="of a fork")) == {}
@@ -302,6 +311,8 @@ def test_a_value_that_the_parser_refuses_is_an_error_of_usage(words: tuple[str, 
     [
         ("--compilation-config", '{"cudagraph_capture_sizes": [1, 2], "mode": 3, "cudagraph_mode": "piecewise"}'),
         ("-cc.mode", "VLLM_COMPILE"),
+        ("-cc.mode", "3"),
+        ("-cc", '{"cudagraph_mode": 0}'),
         ("--moe-backend", "flashinfer-trtllm"),
         ("-O3",),
         ("--max-num-batched-tokens", "8k"),
@@ -494,6 +505,7 @@ def test_a_vllm_that_pairs_enable_and_disable_takes_both() -> None:
     [
         (("--compilation-config", '{"mode": 7}'), "--compilation-config: mode 7"),
         (("-cc.cudagraph_mode", "FULLY"), "--compilation-config: cudagraph_mode FULLY"),
+        (("-cc", '{"cudagraph_mode": "0"}'), "--compilation-config: cudagraph_mode 0"),
         (("--compilation-config", '{"level": 3}'), "--compilation-config: key level"),
         (
             ("--kv-transfer-config", '{"kv_connector": "NixlConnector", "kv_role": "both"}'),

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from drydock.core.paths import ROOT
+from tests.support.hosts.trees import write_tree
 
 FOLDER = ROOT / "entrypoints" / "plugin"
 
@@ -56,10 +57,7 @@ PATCHED = "['aten::some', 'vllm::all']"
 
 def run(folder: Path, override: str, method: str = "fork") -> subprocess.CompletedProcess[str]:
     """Run the script in a Python that has the plugin and the libraries on its path."""
-    for name, text in {**LIBRARIES, "vllm/env_override.py": override}.items():
-        path = folder / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
+    write_tree(folder, {**LIBRARIES, "vllm/env_override.py": override})
     env = {**os.environ, "PYTHONPATH": f"{FOLDER}:{folder}", "VLLM_WORKER_MULTIPROC_METHOD": method}
     return subprocess.run([sys.executable, "-Bc", SCRIPT], env=env, capture_output=True, text=True, check=False)
 

@@ -108,6 +108,9 @@ def test_an_unknown_flag_names_the_nearest() -> None:
     assert refused.value.code == USAGE
     with pytest.raises(EntrypointError, match="did you mean --drain-timeout"):
         parse_user_flags(("--drain-timout", "9"), {}, KNOWN)
+    with pytest.raises(EntrypointError, match="unknown flag -Z") as short:
+        parse_user_flags(("-Z", "3"), {}, KNOWN)
+    assert "did you mean" not in str(short.value.hint)
 
 
 def test_the_beginning_of_one_flag_is_that_flag_and_of_two_is_refused() -> None:
@@ -176,7 +179,7 @@ def test_a_share_of_memory_that_cannot_be_is_refused(share: str) -> None:
         ("--swap-space inf", "a number of GiB, at least 0"),
         ("--kv-offloading-size 1e400", "a number of GiB, at least 0"),
         ("--max-logprobs -2", "at least 0"),
-        ("--max-loras 0", "a whole number of adapters, at least 1"),
+        ("--max-loras 0 --enable-lora", "a whole number of adapters, at least 1"),
         ("--data-parallel-rpc-port 65536", "a whole number from 1 to 65535"),
         ("--watermark 1", "a share at least 0, below 1"),
         ("--kv-cache-metrics-sample 0", "a share above 0, at most 1"),
@@ -191,8 +194,13 @@ def test_a_number_out_of_its_range_is_one_line_that_names_the_range(words: str, 
         parse_user_flags(tuple(words.split()), {})
 
     assert (error.value.code, "\n" in error.value.message) == (USAGE, False)
-    assert error.value.message.startswith(words.partition("=")[0])
+    assert error.value.message.startswith(words.partition("=")[0].partition(" --")[0])
     assert expected in error.value.message
+
+
+def test_a_number_that_vllm_does_not_read_is_not_judged() -> None:
+    """Without --enable-lora there is no LoRAConfig, whose ranges these are."""
+    assert parse_user_flags(("--max-loras", "0"), {}).flag("--max-loras") == "0"
 
 
 @pytest.mark.parametrize(

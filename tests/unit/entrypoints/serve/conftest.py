@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -27,3 +28,5 @@ def run(tmp_path: Path) -> Iterator[Run]:
     yield begin
     for running in started:
         running.end()
+        # pytest shows it if the test fails
+        sys.stdout.write(f"{running.log.name}, exit code {running.process.returncode}:\n{running.said()}\n")

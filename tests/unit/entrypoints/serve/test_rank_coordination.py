@@ -15,7 +15,7 @@ import pytest
 
 from entrypoints.core import errors
 from entrypoints.host.processes import list_children
-from entrypoints.serve.rank_coordination import Leader
+from entrypoints.serve.rank_coordination import LINGER, Leader
 from entrypoints.serve.rank_protocol import Member
 from entrypoints.serve.watch import SharedState
 from tests.support.ports import free_port
@@ -280,12 +280,15 @@ def test_a_rank_that_is_stopped_lets_running_requests_finish(group: Callable[...
 
 
 def test_warm_ends_every_rank_with_success(group: Callable[..., Ranks], tmp_path: Path) -> None:
-    ranks, together = group(ranks=()), tmp_path / "together"
+    ranks, together = group(ranks=(), group_patience=60.0), tmp_path / "together"
     leader = ranks.start(0, {"waits_for": str(together)}, verb="warm")
     followers = [ranks.start(rank, verb="warm") for rank in range(1, HOSTS)]
-    for rank in followers:
-        rank.until(lambda rank=rank: rank.status("/group")[1]["phase"] != "join", "rank 0 to be joined")  # type: ignore[misc]
+    leader.until(lambda: not leader.status("/group")[1]["absent"], "rank 0 to know of every rank")
+    followers[1].signal(signal.SIGSTOP)  # a host that is busy when rank 0 ends
     together.touch()
+    leader.until(lambda: leader.status("/group")[1]["ended"], "the end of rank 0")
+    time.sleep(LINGER)
+    followers[1].signal(signal.SIGCONT)
 
     assert [server.exit_code() for server in (leader, *followers)] == [0, 0, 0]
 

@@ -112,7 +112,6 @@ def environment(profile: Path, **env: str) -> dict[str, str]:
 
 
 def bench(profile: Path, *words: str, **env: str) -> subprocess.CompletedProcess[str]:
-    """Run `bench` in the folder of the profile."""
     whole, folder = environment(profile, **env), profile.parent
     return subprocess.run(argv(*words), capture_output=True, text=True, check=False, timeout=60, env=whole, cwd=folder)
 

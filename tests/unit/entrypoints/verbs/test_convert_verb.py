@@ -89,7 +89,6 @@ class Image:
         return {"PATH": os.environ["PATH"], "DRYDOCK_PROFILE": str(self.folder / "profile.json")}
 
     def run(self, *more: str) -> subprocess.CompletedProcess[str]:
-        """Convert."""
         return subprocess.run(self.argv(*more), capture_output=True, text=True, check=False, timeout=60, env=self.env)
 
     @property

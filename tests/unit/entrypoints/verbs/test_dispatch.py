@@ -102,6 +102,29 @@ def test_a_file_that_a_variable_names_must_exist_before_anything_starts(profile:
     assert run(profile, "plan", model, QUANT_CONFIG="/no/such/maxabs_quant_g2.json").returncode == errors.OK
 
 
+@pytest.mark.parametrize(
+    ("words", "named"),
+    [
+        (("--chat-template", "/no/chat.jinja"), "--chat-template /no/chat.jinja"),
+        (("--ssl_keyfile=./no/server.key",), "--ssl-keyfile ./no/server.key"),
+        (("--chat-templ", "/no/chat.jinja"), "--chat-template /no/chat.jinja"),
+        (("--config", "config.yaml"), "--chat-template /no/chat.jinja"),
+    ],
+)
+def test_a_file_that_a_flag_names_must_exist_before_anything_starts(
+    explaining: Path, model: str, words: tuple[str, ...], named: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(explaining.parent)
+    Path("config.yaml").write_text("chat_template: /no/chat.jinja\n")
+    flags = {"--chat-template": "PATH", "--ssl-keyfile": "PATH", "--config": "FILE", "--model": "NAME"}
+    Path("vllm.json").write_text(json.dumps({"flags": flags}))
+    ran = start(explaining, "serve", model, *words)
+
+    assert ran.returncode == errors.USAGE
+    assert f"{named}: no such file" in ran.stderr
+    assert run(explaining, "plan", model, *words).returncode == errors.OK
+
+
 def test_findings_are_in_the_users_language_and_what_programs_read_is_not(profile: Path) -> None:
     wrong = check(fact="processor.architecture", operator="absent", text="It is {found}.")
     chinese = {"It is {found}.": "实测 {found}。", "fix (host): {}": "处理（主机）：{}"}
@@ -152,6 +175,7 @@ def test_explain_reads_files_and_says_which_is_missing(explaining: Path, tmp_pat
     assert missing.returncode == errors.USAGE
     assert "three.log: no such file" in missing.stderr
     assert "docker run -i IMG explain -" in missing.stderr
+    assert f"explain: {tmp_path}: is a folder" in run(explaining, "explain", str(tmp_path)).stderr
 
 
 def test_explain_says_what_a_line_means_and_names_no_file_of_the_repository(explaining: Path) -> None:
@@ -379,12 +403,14 @@ def test_a_plan_outside_a_container_uses_known_configurations_and_this_machines_
     assert start(profile, "serve", "owner/other", **env).returncode == errors.MODEL
 
 
-@pytest.mark.parametrize("words", ["--gpu-memory-utilization 5", "--cpu-offload-gb -3", "-tp 0", "--max-loras 0"])
+@pytest.mark.parametrize(
+    "words", ["--gpu-memory-utilization 5", "--cpu-offload-gb -3", "-tp 0", "--max-loras 0 --enable-lora"]
+)
 def test_a_number_out_of_its_range_stops_the_start_at_once(profile: Path, model: str, words: str) -> None:
     served = start(profile, "serve", model, *words.split())
 
     assert (served.returncode, served.stdout) == (errors.USAGE, "")
-    assert served.stderr.startswith(f"drydock: {words}: ")
+    assert served.stderr.startswith(f"drydock: {words.partition(' --enable')[0]}: ")
     assert "Traceback" not in served.stderr
 
 

@@ -41,7 +41,6 @@ def write(tmp_path: Path) -> Write:
 
 
 def project_of(folder: Path, settings: str = "") -> Project:
-    """Return a project over drydock."""
     root = folder / "mine"
     root.mkdir(exist_ok=True)
     (root / "drydock.yaml").write_text(f"schema: 1\nname: mine\n{settings}")
@@ -49,7 +48,6 @@ def project_of(folder: Path, settings: str = "") -> Project:
 
 
 def commit(folder: Path) -> str:
-    """Commit a folder, and return the commit."""
     git = ("git", "-c", "user.name=a", "-c", "user.email=a@b", "-C", str(folder))
     env = {"GIT_COMMITTER_DATE": "2026-11-02T23:30:00-0800", "PATH": "/usr/bin:/bin", "GIT_CONFIG_GLOBAL": "/dev/null"}
     for words in (("init", "--quiet"), ("add", "."), ("commit", "--quiet", "-m", "a")):

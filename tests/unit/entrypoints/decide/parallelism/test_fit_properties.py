@@ -26,7 +26,7 @@ CASES = 200
 class Question(NamedTuple):
     facts: Facts
     model: ModelFacts
-    given: UserFlags
+    user_flags: UserFlags
     rules: Rules
 
 
@@ -115,7 +115,7 @@ def answer(question: Question) -> Fit | None:
 
 def in_force(question: Question, placement: Fit, flag: str) -> str | None:
     chosen = placement.values.get(flag)
-    return question.given.flag(flag) if chosen is None else str(chosen.value)
+    return question.user_flags.flag(flag) if chosen is None else str(chosen.value)
 
 
 @settings(max_examples=CASES)
@@ -160,7 +160,7 @@ def test_a_plan_never_breaks_divisibility_nor_takes_more_devices_than_are_sound(
         len(set(placement.devices)) == len(placement.devices) == placement.tensor * placement.pipeline * placement.data
     )
     assert all(device.health == "ok" for device in placement.devices)
-    assert placement.pipeline <= max(geometry.layers, question.given.number("--pipeline-parallel-size") or 1)
+    assert placement.pipeline <= max(geometry.layers, question.user_flags.number("--pipeline-parallel-size") or 1)
 
 
 @settings(max_examples=CASES)
@@ -169,7 +169,7 @@ def test_a_plan_never_edits_what_the_user_set(question: Question) -> None:
     placement = answer(question)
     assume(placement)
     assert placement
-    user = question.given
+    user = question.user_flags
     assert not set(placement.values) & set(user.flags)
     assert placement.tensor == (user.number("--tensor-parallel-size") or placement.tensor)
     assert placement.pipeline == (user.number("--pipeline-parallel-size") or placement.pipeline)

@@ -132,6 +132,15 @@ def test_hosts_that_nvlink_joins_are_split_as_one_host() -> None:
     assert shapes(splits(large, RULED, space(between=NVLINK, aim="throughput")))[0] == (1, 1, 16)
 
 
+def test_hosts_of_one_fabric_shorten_a_length_before_they_get_stages() -> None:
+    rules = RULED._replace(link=FABRIC)
+    shorter = on_hosts("--nnodes", "2", rules=rules, memory=60)
+    demanded = on_hosts("--nnodes", "2", "--max-model-len", "131072", rules=rules, memory=60)
+
+    assert (shorter.tensor, shorter.pipeline, shorter.is_shortened) == (16, 1, True)
+    assert (demanded.tensor, demanded.pipeline, demanded.is_shortened) == (8, 2, False)
+
+
 def test_ray_runs_one_engine_over_all_hosts() -> None:
     candidate_splits = splits(DENSE, RULED._replace(ways=("ray",)), space(hosts=4))
 

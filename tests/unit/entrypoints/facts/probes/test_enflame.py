@@ -11,8 +11,7 @@ from entrypoints.core.records import ProbeResult
 from entrypoints.facts.probes import enflame
 from entrypoints.host.commands import Commands
 from entrypoints.host.host import Host
-from tests.support.damage import fuzz, survives_damage
-from tests.support.hosts.trees import Tree, pci, sample
+from tests.support.hosts.trees import Tree, pci, sample, write_tree
 
 MIB = 1 << 20
 TABLES = {
@@ -143,10 +142,7 @@ def test_an_unknown_layout_is_refused_with_the_line(parse: object, wrong: str, q
 
 
 def probe(tmp_path: Path, tree: Tree, answers: dict[str, dict[str, object]]) -> tuple[ProbeResult, Host]:
-    for path, content in {**tree, "commands.json": json.dumps(answers)}.items():
-        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / path).write_text(content)
-    host = Host(str(tmp_path))
+    host = Host(str(write_tree(tmp_path, {**tree, "commands.json": json.dumps(answers)})))
     return enflame.probe(host, Commands(host).run, {}), host
 
 
@@ -185,19 +181,3 @@ def test_a_card_whose_memory_is_not_told_is_a_failure(tmp_path: Path) -> None:
 
 
 # --- damage ---------------------------------------------------------------------------------------------------------
-
-
-@fuzz
-def test_damaged_tables_never_give_a_traceback() -> None:
-    survives_damage(enflame.parse_efsmi_table, *(text(name) for name in TABLES))
-
-
-@fuzz
-def test_damaged_keys_never_give_a_traceback() -> None:
-    listed = json.dumps({"devices": [{"id": 0, "Device Mem Info": {"Total Size": 49120}}]})
-    survives_damage(enflame.parse_query, text("efsmi-q.s60.txt"), text("efsmi-q.s60.v1.2.4.12.txt"), listed)
-
-
-@fuzz
-def test_damaged_columns_never_give_a_traceback() -> None:
-    survives_damage(enflame.parse_columns, text("efsmi-dmon.s60-7x.txt"))

@@ -11,8 +11,7 @@ from entrypoints.core.records import ProbeResult
 from entrypoints.facts.probes import tpu
 from entrypoints.host.commands import TIMED_OUT, Commands
 from entrypoints.host.host import Host
-from tests.support.damage import fuzz, survives_damage
-from tests.support.hosts.trees import SAMPLES, Tree, pci, sample
+from tests.support.hosts.trees import SAMPLES, Tree, pci, sample, write_tree
 
 GIB = 1 << 30
 LAYOUTS = {
@@ -104,10 +103,7 @@ def probe(
     tmp_path: Path, tree: Tree, answer: dict[str, object] | None = None, kind: str = ""
 ) -> tuple[ProbeResult, Host]:
     commands = {} if answer is None else {"tpu-info": answer}
-    for path, content in {**tree, "commands.json": json.dumps(commands)}.items():
-        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / path).write_text(content)
-    host = Host(str(tmp_path))
+    host = Host(str(write_tree(tmp_path, {**tree, "commands.json": json.dumps(commands)})))
     return tpu.probe(host, Commands(host).run, {"TPU_ACCELERATOR_TYPE": kind}), host
 
 
@@ -228,8 +224,3 @@ def test_a_tool_that_fails_says_so_and_the_chips_stay(tmp_path: Path, answer: di
 
 
 # --- damage ---------------------------------------------------------------------------------------------------------
-
-
-@fuzz
-def test_damaged_tables_never_give_a_traceback() -> None:
-    survives_damage(tpu.parse_tpu_info, *(text(name) for name in LAYOUTS))

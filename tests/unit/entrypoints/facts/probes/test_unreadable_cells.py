@@ -1,4 +1,7 @@
-"""A cell that a tool may not read never discards the others: the device stays, and the value is unknown."""
+"""What tools print where they fail: a cell that a tool may not read is unknown and never discards the others.
+
+No damage to what any tool prints ends in a traceback.
+"""
 
 from __future__ import annotations
 
@@ -9,13 +12,18 @@ from typing import Any
 
 import pytest
 
+from drydock.core.paths import ROOT
 from entrypoints.facts.probes import enflame, tpu
 from entrypoints.facts.probes.ascend import ascend, npu_smi
 from entrypoints.facts.probes.common.printed import is_unknown
+from entrypoints.facts.probes.cuda import nvidia_smi
 from entrypoints.facts.probes.habana import hl_smi
 from entrypoints.facts.probes.neuron import neuron, neuron_ls
+from entrypoints.facts.probes.rocm import amdsmi, kfd
+from entrypoints.facts.probes.xpu import xpusmi
 from entrypoints.host.commands import Commands
 from entrypoints.host.host import Host
+from tests.support.damage import fuzz, survives_damage
 from tests.support.hosts import expect
 from tests.support.hosts.trees import sample
 
@@ -121,3 +129,50 @@ def test_a_neuron_device_has_the_memory_of_its_family(name: str, gib: int) -> No
 
     assert {device.memory_total for device in result.devices} == {gib << 30}
     assert host.failures == []
+
+
+PRINTED = [
+    (nvidia_smi.parse_nvidia_table, "cuda/nvidia-smi.*.txt"),
+    (nvidia_smi.parse_query, "cuda/nvidia-smi-query.*.txt"),
+    (nvidia_smi.parse_nvidia_topology, "cuda/nvidia-smi-topo-m.*.txt"),
+    (nvidia_smi.parse_list, "cuda/nvidia-smi-L.*.txt"),
+    (amdsmi.parse_amd_smi, "rocm/amd-smi-static.*.txt"),
+    (amdsmi.parse_amd_topology, "rocm/amd-smi-topology.*.txt"),
+    (amdsmi.parse_rocm_smi, "rocm/rocm-smi.*.txt"),
+    (amdsmi.parse_rocminfo, "rocm/rocminfo.*.txt"),
+    (kfd.parse_properties, "rocm/kfd-properties.*.txt"),
+    (tpu.parse_tpu_info, "tpu/tpu-info.*.txt"),
+    (hl_smi.parse_hl_smi_table, "habana/hl-smi.gaudi*.txt"),
+    (hl_smi.parse_modules, "habana/hl-smi.index-module_id.*.txt"),
+    (hl_smi.parse_hl_smi_topology, "habana/hl-smi-topo-*.txt"),
+    (xpusmi.parse_discovery, "xpu/xpu-smi[-.][db]*.txt"),
+    (xpusmi.parse_xpu_topology, "xpu/xpu-smi-topology-*.txt"),
+    (enflame.parse_efsmi_table, "enflame/efsmi.*.txt"),
+    (enflame.parse_query, "enflame/efsmi-q.*.txt"),
+    (enflame.parse_columns, "enflame/efsmi-dmon.*.txt"),
+    (npu_smi.parse_info, "ascend/npu-smi-info.*.txt"),
+    (npu_smi.parse_mapping, "ascend/npu-smi-info-m.[9a]*.txt"),
+    (npu_smi.parse_npu_topology, "ascend/npu-smi-topo.*.txt"),
+    (npu_smi.parse_fields, "ascend/npu-smi-board.*.txt"),
+    (npu_smi.parse_keys, "ascend/ascend_toolkit_install.*.txt"),
+    (neuron_ls.parse_neuron_table, "neuron/neuron-ls.*.txt"),
+    (neuron_ls.parse_neuron_json, "neuron/neuron-ls-j.trn*xlarge*.txt"),
+]
+
+
+@fuzz
+@pytest.mark.parametrize(("parse", "files"), PRINTED, ids=[parse.__name__ for parse, _ in PRINTED])
+def test_no_damage_to_what_a_tool_printed_ends_in_a_traceback(parse: Callable[[str], Any], files: str) -> None:
+    samples = [sample(f"{path.parent.name}/{path.name}") for path in sorted((ROOT / "tests/samples").glob(files))]
+    assert samples
+    survives_damage(parse, *samples)
+
+
+@fuzz
+@pytest.mark.parametrize(("parse", "sample_text"), [
+    (neuron.parse_connected, "12, 3, 4, 1\n"),
+    (neuron.parse_connected, "\n"),
+    (enflame.parse_query, json.dumps({"devices": [{"id": 0, "Device Mem Info": {"Total Size": 49120}}]})),
+], ids=["neighbours", "no-neighbours", "devices-as-json"])  # fmt: skip
+def test_no_damage_to_a_short_answer_ends_in_a_traceback(parse: Callable[[str], Any], sample_text: str) -> None:
+    survives_damage(parse, sample_text)

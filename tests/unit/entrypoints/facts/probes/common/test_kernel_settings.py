@@ -11,15 +11,13 @@ from entrypoints.facts.probes.common import acs
 from entrypoints.facts.probes.common.kernel_settings import read_settings
 from entrypoints.facts.probes.common.system import read_memory
 from entrypoints.host.host import Host
+from tests.support.hosts.trees import write_tree
 
 CPU = "sys/devices/system/cpu/cpu0/cpuidle"
 
 
 def write(root: Path, files: dict[str, str]) -> Host:
-    for path, text in files.items():
-        (root / path).parent.mkdir(parents=True, exist_ok=True)
-        (root / path).write_text(text)
-    return Host(str(root))
+    return Host(str(write_tree(root, files)))
 
 
 def test_the_deepest_sleep_is_the_last_that_is_not_disabled(tmp_path: Path) -> None:

@@ -29,6 +29,32 @@ def test_a_capability_counts_as_given_where_it_may_be_had(status: dict[str, str]
     assert system.read_capabilities(status) == expected
 
 
+ROOT_USER, OTHER_USER = {"uid": "0\t0\t0\t0"}, {"uid": "1000\t1000\t1000\t1000"}
+
+
+@pytest.mark.parametrize(
+    ("status", "users", "expected"),
+    [
+        (ROOT_USER, "         0          0 4294967295\n", None),
+        (ROOT_USER, "", None),  # recorded before uid_map was read
+        (ROOT_USER, "         0     100000      65536\n", 512),  # rootless, or dockerd --userns-remap
+        (OTHER_USER, "         0          0 4294967295\n", 512),
+        (OTHER_USER | {"capeff": "0000000001000000"}, "", None),  # SYS_RESOURCE
+        (OTHER_USER | {"capeff": NICE}, "", 512),
+    ],
+)
+def test_the_kernel_limits_the_processes_of_some_users_only(
+    tmp_path: Path, status: dict[str, str], users: str, expected: int | None
+) -> None:
+    folder = tmp_path / "proc" / "self"
+    folder.mkdir(parents=True)
+    (folder / "limits").write_text("Max processes             512                  512                  processes\n")
+    if users:
+        (folder / "uid_map").write_text(users)
+
+    assert system.read_limits(Host(str(tmp_path)), status).nproc == expected
+
+
 @pytest.mark.parametrize(("status", "expected"), [({"capbnd": NICE}, "yes"), ({"capbnd": NONE}, "no"), ({}, None)])
 def test_dockers_filter_lets_memory_policies_through_by_the_same_set(
     tmp_path: Path, status: dict[str, str], expected: str | None

@@ -22,9 +22,8 @@ from entrypoints.facts.probes.habana.hl_smi import (
 )
 from entrypoints.host.commands import Commands
 from entrypoints.host.host import Host
-from tests.support.damage import fuzz, survives_damage
 from tests.support.hosts import expect
-from tests.support.hosts.trees import MIB, pci, sample
+from tests.support.hosts.trees import MIB, pci, sample, write_tree
 from tests.support.sample import facts
 
 GAUDI1 = sample("habana/hl-smi.gaudi1-8x.hl-1.4.1.txt")
@@ -137,29 +136,13 @@ def test_versions_are_digits_and_dots() -> None:
     assert digits_of("unknown") == ""
 
 
-@fuzz
-@pytest.mark.parametrize(
-    ("parse", "texts"),
-    [
-        (parse_hl_smi_table, (GAUDI1, GAUDI2, BUSY, GAUDI2E, GAUDI3)),
-        (parse_modules, (MODULES,)),
-        (parse_hl_smi_topology, (TOPOLOGY,)),
-    ],
-)
-def test_damage(parse: Any, texts: tuple[str, ...]) -> None:
-    survives_damage(parse, *texts)
-
-
 # --- hosts
 
 
 def host_with(root: Path, answers: Mapping[str, Any] = {}, **files: str) -> tuple[Host, ProbeResult]:
     """Write a recorded host of two Gaudi2 cards, and look at it."""
     tree = {"commands.json": json.dumps({key: _answer(value) for key, value in answers.items()}), **files}
-    for path, text in tree.items():
-        (root / path).parent.mkdir(parents=True, exist_ok=True)
-        (root / path).write_text(text)
-    host = Host(str(root))
+    host = Host(str(write_tree(root, tree)))
     return host, probe(host, Commands(host).run, {})
 
 

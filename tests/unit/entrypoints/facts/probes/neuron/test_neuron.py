@@ -18,8 +18,7 @@ from entrypoints.facts.probes.neuron.neuron_ls import (
 )
 from entrypoints.host.commands import TIMED_OUT, Commands
 from entrypoints.host.host import Host
-from tests.support.damage import fuzz, survives_damage
-from tests.support.hosts.trees import Tree, pci, sample
+from tests.support.hosts.trees import Tree, pci, sample, write_tree
 
 GIB = 1 << 30
 TRN2N = sample("neuron/neuron-ls.trn2n.txt")
@@ -159,31 +158,12 @@ def test_addresses_and_sizes() -> None:
     assert [parse_neuron_size(text) for text in ("96 GB", "32GiB", "4096 MB", "7")] == [96 * GIB, 32 * GIB, 4 * GIB, 7]
 
 
-@fuzz
-def test_damaged_tables_are_never_a_traceback() -> None:
-    names = ("trn2n", "trn2.48xlarge-pod", "inf2.xlarge-busy", "inf1.6xlarge-busy")
-    survives_damage(parse_neuron_table, *(sample(f"neuron/neuron-ls.{name}.txt") for name in names))
-
-
-@fuzz
-def test_damaged_json_is_never_a_traceback() -> None:
-    survives_damage(parse_neuron_json, POD, sample("neuron/neuron-ls-j.trn1.2xlarge.txt"))
-
-
-@fuzz
-def test_damaged_neighbours_are_never_a_traceback() -> None:
-    survives_damage(neuron.parse_connected, "12, 3, 4, 1\n", "\n")
-
-
 # --- a host ---------------------------------------------------------------------------------------------------------
 
 
 def probe(tmp_path: Path, tree: Tree, answers: dict[str, tuple[int, str]]) -> tuple[ProbeResult, Host]:
     recorded = {name: {"rc": rc, "stdout": text, "stderr": ""} for name, (rc, text) in answers.items()}
-    for path, text in {**tree, "commands.json": json.dumps(recorded)}.items():
-        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / path).write_text(text)
-    host = Host(str(tmp_path))
+    host = Host(str(write_tree(tmp_path, {**tree, "commands.json": json.dumps(recorded)})))
     return neuron.probe(host, Commands(host).run, {}), host
 
 
@@ -290,3 +270,5 @@ def test_a_device_file_that_the_tool_does_not_list_is_a_failure(tmp_path: Path) 
 
     assert result.devices[1].busy is None
     assert host.failures[0].found == "no row for device 1"
+    _, host = probe(tmp_path, {}, {"neuron-ls -j": (0, "[]")})
+    assert host.failures[0].found == "no row for device 0"
