@@ -49,7 +49,7 @@ def test_an_answer_comes_back_as_json() -> None:
 def test_what_does_not_end_or_fails_is_an_error_that_names_the_file(
     action: Callable[[], Any], words: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(process, "SECONDS_AT_MOST", 1)
+    monkeypatch.setattr(process, "SECONDS_AT_MOST", 1 if action is loop_forever else 60)  # a busy machine's are slower
     monkeypatch.setattr(process, "MEMORY_AT_MOST", 128 << 20)
     monkeypatch.setattr(process, "ANSWER_AT_MOST", 1 << 20)
 
