@@ -113,9 +113,9 @@ def spell_commands(text: str) -> str:
 
 
 def name_program(text: str) -> str:
-    """Return a text for people in this folder: outside of the checkout inv has another path than ./inv."""
+    """Return a text with commands that work in this folder: outside of the checkout inv has another path than ./inv."""
     if INSTALLED or "./inv" not in text:
-        return text
+        return spell_commands(text)
     with contextlib.suppress(OSError):  # the current folder was deleted
         if not Path.cwd().samefile(ROOT):
             return re.sub(r"(?<![A-Za-z0-9_/.-])\./inv(?![\w-])", lambda _: shlex.quote(f"{ROOT}/inv"), text)

@@ -76,6 +76,16 @@ def translate_lines(text: str) -> str:
     return "\n".join(_translate_line(spoken, line) for line in text.split("\n")) if spoken else text
 
 
+def split_hint(text: str) -> tuple[str, str]:
+    """Return an error that the entrypoint printed, in English or in the user's language, and its hint or ""."""
+    spoken = _find_spoken()
+    for head in ("hint: ", *((spoken.own["hint:"],) if spoken else ())):
+        error, separator, hint = text.partition(f"\n\n{head}")
+        if separator:
+            return error, hint
+    return text, ""
+
+
 def _translate_line(spoken: _Spoken, line: str) -> str:
     match = _KIND.fullmatch(line.rstrip())
     if not match or not match[3]:

@@ -48,7 +48,7 @@ DIGEST = "DRYDOCK_IMAGE_DIGEST"
 _HUB_ID = re.compile(r"(modelscope:(?=[^/]+/))?[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
 """With modelscope: before ORG/NAME, the entrypoint makes vLLM take the model from ModelScope."""
 _NAME = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9_.-]*")
-_IMAGE = re.compile(r"[A-Za-z0-9\[][\w.:/\[\]-]*(?:@sha256:[0-9a-f]+)?", re.ASCII)
+_IMAGE = re.compile(r"[A-Za-z0-9\[][\w.:/\[\]-]*(?:@sha256:[0-9a-f]{64})?", re.ASCII)
 
 
 WITH_MODEL = (user_options.SERVE, "plan", "warm", "convert", "bench")
@@ -483,7 +483,10 @@ def _parse_cache(text: str) -> str:
 
 def _check_image(text: str) -> str:
     if not is_image(text):
-        raise InputError(f"--image {strip_credentials(text)}: expected a reference such as registry.example/vllm:1")
+        hint = "a digest is sha256: and 64 lower-case hexadecimal digits" if "@" in strip_credentials(text) else ""
+        raise InputError(
+            f"--image {strip_credentials(text)}: expected a reference such as registry.example/vllm:1", hint=hint
+        )
     return text
 
 

@@ -24,6 +24,7 @@ from drydock.core.errors import HostError, InputError
 from drydock.core.files import format_json
 from drydock.core.paths import find_home_folder
 from drydock.core.project import Project
+from drydock.core.user_language import split_hint
 from drydock.inputs.store import default_store
 from drydock.lock import code_lists, lockfile, vllm_lists
 from drydock.model.variant import Variant
@@ -273,7 +274,7 @@ def answer_for_container(
 
 def make_entrypoint_error(code: int, text: str) -> InputError | HostError:
     """Return the error for an exit code of the entrypoint and what it wrote to standard error."""
-    message, _, hint = text.strip().removeprefix("drydock: ").partition("\n\nhint: ")
+    message, hint = split_hint(text.strip().removeprefix("drydock: "))
     kinds: dict[int, type[InputError | HostError]] = {_USAGE: InputError, _DOES_NOT_FIT: DoesNotFitError}
     kind = kinds.get(code, HostError)
     return kind(message or f"the entrypoint ended with {code}", hint=hint)

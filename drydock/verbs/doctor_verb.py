@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from drydock.cli.task_helpers import here, write_result
 from drydock.cli.verb import Verb
-from drydock.core.console import spell_commands
+from drydock.core.console import name_program
 from drydock.core.errors import DrydockError
 from drydock.core.project import Project
 from drydock.model.shared_options import JsonOption
@@ -33,7 +33,7 @@ def examine_machine(options: DoctorOptions) -> None:
     from drydock.config.matrix import find_variant, read_matrix
 
     answers = ask_machine(here(), find_variant(read_matrix(here()), options.target) if options.target else None)
-    write_result({"checks": answers}, spell_commands(doctor_questions.format_diagnoses(answers)), json=options.json)
+    write_result({"checks": answers}, name_program(doctor_questions.format_diagnoses(answers)), json=options.json)
     sys.exit(doctor_questions.choose_exit_code(answers))
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from drydock.cli.verb import Verb
-from drydock.core.console import log, spell_commands, write_output
+from drydock.core.console import log, name_program, write_output
 from drydock.core.errors import DrydockError
 from drydock.core.files import format_json
 from drydock.model.shared_options import DryRunOption, JsonOption
@@ -34,11 +34,11 @@ def make_project(options: ProjectInitOptions) -> None:
         files = [str(path) for path in project.files]
         write_output(
             format_json(
-                {"would_write" if options.dry_run else "wrote": files, "next": [*map(spell_commands, project.commands)]}
+                {"would_write" if options.dry_run else "wrote": files, "next": [*map(name_program, project.commands)]}
             )
         )
     else:
-        write_output(spell_commands(new_project.report_project(project, dry_run=options.dry_run)))
+        write_output(name_program(new_project.report_project(project, dry_run=options.dry_run)))
 
 
 def init_project(options: ProjectInitOptions) -> NewProject:

@@ -9,7 +9,7 @@ from pathlib import Path
 from drydock.cli import version
 from drydock.cli.task_helpers import here, write_result
 from drydock.cli.verb import Verb
-from drydock.core.console import log, spell_commands, write_output
+from drydock.core.console import log, name_program, write_output
 from drydock.core.errors import DrydockError, InputError, StaleError, raise_all_errors
 from drydock.core.files import write_atomically
 from drydock.core.project import Project
@@ -71,7 +71,7 @@ def upgrade_rows(project: Project, options: ProjectUpgradeOptions) -> None:
     written = {"wrote": [project.name_of(path) for path in changed_paths]} if options.write else {}
     write_result(
         {"version": version.read_own_version(), **compared._asdict(), **written},
-        spell_commands(row_changes.format_row_changes(compared)),
+        name_program(row_changes.format_row_changes(compared)),
         json=options.json,
     )
     if options.write:

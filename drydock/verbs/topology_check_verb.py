@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 
 from drydock.cli.task_helpers import here, write_result
 from drydock.cli.verb import Verb
-from drydock.core.console import spell_commands
+from drydock.core.console import name_program
 from drydock.core.errors import PreflightError
 from drydock.core.files import explain_unwritable, write_atomically
 from drydock.core.project import Project
@@ -107,7 +107,7 @@ def report_findings(findings: tuple[Finding, ...], options: TopologyCheckOptions
     words = {} if options.json else read_words(os.environ)
     translated = [translate_finding(words, finding) for finding in open_findings]
     text = f"{format_findings(translated, words)}{summarize_findings(findings)}\n"
-    write_result(to_json(findings), spell_commands(text), json=options.json)
+    write_result(to_json(findings), name_program(text), json=options.json)
     if has_failures(findings):
         ids = ", ".join(sorted({finding.id for finding in findings if finding.severity == FAIL}))
         raise PreflightError(f"the topology is not ready to start: {ids}", hint="each finding says what to do")

@@ -32,6 +32,9 @@ STEPS_AT_MOST = 32
 """Most folders in one path."""
 
 _HINT = "record the host again: facts --record host.json"
+_WRITTEN_BY = "expected a file that `facts --record host.json` or `report` wrote"
+_TREE = ("proc", "sys")
+"""Folders of a host that is recorded as a file tree: any of them."""
 
 
 # --- writing --------------------------------------------------------------------------------------------------------
@@ -120,6 +123,8 @@ def open_host(root: str) -> Host:
         return Host(source=read_record(root))
     if root and os.path.lexists(inside):
         return Host(source=read_record(inside))
+    if root and not any(os.path.isdir(os.path.join(root, folder)) for folder in _TREE):
+        raise EntrypointError(USAGE, f"--root {root}: no recorded host is in this folder", _WRITTEN_BY)
     return Host("" if root == "/" else root)
 
 
@@ -129,8 +134,7 @@ def read_record(path: str) -> Recorded:
         data = read_bounded(path, SIZE_AT_MOST)
     except OSError as error:
         problem = f"--root {path}: {error.strerror} (errno {error.errno})"
-        hint = "expected a file that `facts --record host.json` or `report` wrote"
-        raise EntrypointError(USAGE, problem, hint) from error
+        raise EntrypointError(USAGE, problem, _WRITTEN_BY) from error
     try:
         return parse_record(extract_section(data.decode(), HOST_SECTION))
     except ValueError as error:

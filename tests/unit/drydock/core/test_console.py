@@ -126,7 +126,10 @@ def test_an_installed_drydock_names_commands_as_one_types_them(monkeypatch: pyte
     advice = "run `./inv lock`, or ./inv build --target x: ./inv\nnot x./invoke"
     assert console.spell_commands(advice) == advice
     monkeypatch.setattr(console, "PROGRAM", "drydock")
-    assert console.spell_commands(advice) == "run `drydock lock`, or drydock build --target x: drydock\nnot x./invoke"
+    spelled = "run `drydock lock`, or drydock build --target x: drydock\nnot x./invoke"
+    assert console.spell_commands(advice) == spelled
+    monkeypatch.setattr(console, "INSTALLED", True)
+    assert console.name_program(advice) == spelled
 
 
 @pytest.mark.checkout

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from drydock.core.paths import ROOT
 from drydock.core.project import Project
 from drydock.projects import new_project
 from drydock.verbs.project_init_verb import ProjectInitOptions, init_project
+from tests.support.called_verbs import call_verb
 
 WHEEL = OwnWheel("drydock_images-0.1.0-py3-none-any.whl", "a" * 64, b"a wheel")
 NAMES = {
@@ -142,3 +144,19 @@ def test_without_its_own_wheel_it_says_so_and_writes_the_rest(
     assert "upgrade --write" in stderr
     assert "drydock-images ==" not in (tmp_path / "acme" / "requirements.txt").read_text()
     assert len(read_matrix(Project(tmp_path / "acme", (ROOT,)))) == len(read_matrix(DRYDOCK)) + 1
+
+
+@pytest.mark.checkout
+def test_the_next_steps_work_where_they_are_printed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(own_wheel, "find_own_wheel", lambda: WHEEL)
+    monkeypatch.chdir(tmp_path)
+
+    call_verb("project init", folder="acme")
+    printed = capsys.readouterr().out.partition("Next:\n")[2].splitlines()
+    call_verb("project init", folder="other", json=True, dry_run=True)
+    listed = json.loads(capsys.readouterr().out)["next"]
+
+    assert printed[0] == f"  {ROOT}/inv --project acme lock --target acme-cpu"
+    assert listed[0] == f"{ROOT}/inv --project other lock --target other-cpu"

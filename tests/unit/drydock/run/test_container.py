@@ -203,9 +203,15 @@ def test_a_cache_is_a_volume_name_or_an_absolute_path(tmp_path: Path, monkeypatc
         made(Run(), machine(tmp_path), cache="a b")
 
 
-@pytest.mark.parametrize("image", ["-v", "x y", "x;y", "$(x)", "user:password@r.example/a:1"])
+@pytest.mark.parametrize(
+    "image",
+    [
+        *("-v", "x y", "x;y", "$(x)", "user:password@r.example/a:1"),
+        *("a@sha256:1234", f"a@sha256:{'0' * 65}", f"a@sha256:{'A' * 64}", f"a@sha512:{'0' * 64}", "a@"),
+    ],
+)
 def test_an_image_is_a_reference(tmp_path: Path, image: str) -> None:
-    assert made(Run(), machine(tmp_path), image="[::1]:5000/a/b:1@sha256:0").image.startswith("[::1]")
+    assert made(Run(), machine(tmp_path), image=f"[::1]:5000/a/b:1@sha256:{'0' * 64}").image.startswith("[::1]")
     with pytest.raises(InputError, match="expected a reference"):
         made(Run(), machine(tmp_path), image=image)
 

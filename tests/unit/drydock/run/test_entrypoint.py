@@ -11,7 +11,13 @@ from drydock.config.matrix import find_variant, read_matrix
 from drydock.config.project_choice import DRYDOCK
 from drydock.core.errors import HostError, InputError
 from drydock.core.paths import ROOT
-from drydock.run.entrypoint import compare_plans, describe_unchecked, exec_entrypoint, with_root
+from drydock.run.entrypoint import (
+    compare_plans,
+    describe_unchecked,
+    exec_entrypoint,
+    make_entrypoint_error,
+    with_root,
+)
 from tests.support import terminal
 from tests.support.hosts.trees import HOSTS
 
@@ -42,6 +48,19 @@ from drydock.verbs import entrypoint_verb
 options, words = json.loads(sys.argv[1])
 entrypoint_verb.exec_image_verb(entrypoint_verb.PlannedRowOptions(target="auto", **options), *words)
 """
+
+
+@pytest.mark.parametrize("locale", ["C", "zh_CN.UTF-8"])
+@pytest.mark.parametrize("text", ["drydock: a:b\n\nhint: c\n", "drydock: a:b\n\n提示：c\n"])
+def test_the_hint_of_the_entrypoint_is_the_hint_of_the_error(
+    text: str, locale: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LC_ALL", locale)
+    is_spoken = "hint" in text or locale != "C"
+
+    error = make_entrypoint_error(2, text)
+
+    assert (error.problems, error.hint) == ((("a:b",), "c") if is_spoken else (("a:b\n\n提示：c",), ""))
 
 
 def test_the_plans_of_two_machine_types_are_compared_with_the_row_of_each() -> None:

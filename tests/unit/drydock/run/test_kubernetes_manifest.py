@@ -203,7 +203,7 @@ def test_what_a_pod_cannot_request_is_a_remark(tmp_path: Path) -> None:
     assert (
         list(
             kubernetes_manifest.list_cluster_remarks(
-                made(GPUS, machine(tmp_path), image="registry.example/vllm@sha256:0")
+                made(GPUS, machine(tmp_path), image=f"registry.example/vllm@sha256:{'0' * 64}")
             )
         )
         == []

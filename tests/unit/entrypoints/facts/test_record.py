@@ -164,6 +164,15 @@ def test_a_root_is_the_file_or_its_folder(tmp_path: Path, root: str) -> None:
         assert open_host(f"{tmp_path}/{root}").text("/machine") == "x86_64\n"
 
 
+def test_a_folder_without_a_recorded_host_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").touch()
+    with pytest.raises(EntrypointError, match=f"--root {tmp_path}: no recorded host is in this folder") as error:
+        open_host(str(tmp_path))
+    assert error.value.code == 2
+    (tmp_path / "proc").mkdir()
+    assert not open_host(str(tmp_path)).live
+
+
 def test_the_root_of_this_system_is_the_live_host() -> None:
     assert open_host("/").live
 
