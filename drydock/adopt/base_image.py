@@ -95,10 +95,10 @@ def open_base(text: str, only: str = "", *, insecure: bool = False) -> BaseImage
     images = listed.images
     if unusable := sorted({*images} - PLATFORMS):
         log(f"{where}: left out: {', '.join(unusable)}")
-    chosen = {name: images[name] for name in sorted(images) if name in PLATFORMS and only in ("", name)}
-    if not chosen:
+    supported_images = {name: images[name] for name in sorted(images) if name in PLATFORMS and only in ("", name)}
+    if not supported_images:
         raise InputError(f"{text}: for {', '.join(sorted(images)) or 'other platforms'}, expected {only or 'Linux'}")
-    platforms = {name: _read_platform(repository, name, image) for name, image in chosen.items()}
+    platforms = {name: _read_platform(repository, name, image) for name, image in supported_images.items()}
     return BaseImage(repository, named.at(top.digest)._replace(tag=named.tag), platforms, listed.indexes)
 
 

@@ -518,8 +518,8 @@ def help_of(verbs: Verbs, context: ParserContext) -> str:
     if verb.record.WORDS and context.name not in CHOOSING:
         is_repeated = list_fields(verb.record)[verb.record.WORDS[0]].kind is list or verb.record.TAKES_ALL_WORDS
         required += f" [{verb.record.WORDS[0].upper()}{' …' if is_repeated else ''}]"
-    rest = "[OPTIONS] [-- OPTIONS OF THE IMAGE]" if context.name in BEFORE_DASHES else "[OPTIONS]"
-    required += f" {translate_lines(rest)}"
+    option_words = "[OPTIONS] [-- OPTIONS OF THE IMAGE]" if context.name in BEFORE_DASHES else "[OPTIONS]"
+    required += f" {translate_lines(option_words)}"
     lines = [translate_lines(f"Usage: ./inv {task_name}{required}"), "", translate_lines(verb.__doc__ or "")]
     if texts := list_help(verb, context):
         width = max(map(len, texts))

@@ -125,9 +125,9 @@ def judge_words(command: PastedCommand, sides: Sides) -> tuple[str, list[JudgedF
     flags: list[JudgedFlag] = []
     for group in groups:
         flag = judge_flag(group, sides, is_drydocks=command.is_drydocks, has_model=has_model)
-        rest = sides.new_parser.understand(group).rest
-        if not has_model and len(rest) == 1:
-            model, has_model = rest[0], True
+        other_words = sides.new_parser.understand(group).rest
+        if not has_model and len(other_words) == 1:
+            model, has_model = other_words[0], True
         if flag.new.name == MODEL_NAME and flag.new.values:
             model = model or flag.new.values[0]
         flags.append(flag)

@@ -180,8 +180,8 @@ def judge_keys(name: str, content: Mapping[str, Any], old: Taken | None, new: Ta
     if new.details.records.get(new.flag.record):
         yield from _judge_record(name, content, old.flag.record if old else "", new.flag.record, _Both(old, new))
         return
-    same = old is not None and old.flag.annotation == new.flag.annotation and not new.flag.record
-    if not (same and new.flag.annotation) or _OPEN.search(new.flag.annotation):
+    is_unchanged = old is not None and old.flag.annotation == new.flag.annotation and not new.flag.record
+    if not (is_unchanged and new.flag.annotation) or _OPEN.search(new.flag.annotation):
         because = "its keys are not in vLLM's lists: they are the model's, another library's or a plugin's"
         yield Judgment("key", f"{name} {{…}}", Verdict.UNKNOWN, because)
 

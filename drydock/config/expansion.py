@@ -146,13 +146,15 @@ def _resolve_roles(project: Project, inherited: Inherited) -> dict[Role, Resolve
         of_stack, of_accelerator = (
             settings_of_role(holder.roles, role) for holder in (inherited.stack, inherited.accelerator)
         )
-        both = of_accelerator | of_stack
-        if both != RoleSettings():
+        role_settings = of_accelerator | of_stack
+        if role_settings != RoleSettings():
             settings = _choose_strongest(
                 (ACCELERATOR, of_accelerator.settings),
                 *_divide_stack_settings(project, inherited, functools.partial(_collect_role_settings, role)),
             )
-            resolved[role] = ResolvedRole(settings=settings, thresholds=both.thresholds, files=both.files)
+            resolved[role] = ResolvedRole(
+                settings=settings, thresholds=role_settings.thresholds, files=role_settings.files
+            )
     return resolved
 
 

@@ -157,8 +157,8 @@ def find_matching_variants(variants: Sequence[Variant], words: Sequence[str]) ->
 
     Raises TargetError for a word that names none.
     """
-    chosen = []
+    matching_variants = []
     for word in words:
         matches = [variant for variant in variants if variant.accelerator == word or variant.id.startswith(word)]
-        chosen += matches or [find_variant(variants, word)]
-    return [variant for variant in variants if variant in chosen] if words else [*variants]
+        matching_variants += matches or [find_variant(variants, word)]
+    return [variant for variant in variants if variant in matching_variants] if words else [*variants]

@@ -129,8 +129,8 @@ class Project:
         alone = map(find_writer, dict.fromkeys((*folders, *above)))
         writers = [*dict.fromkeys((*filter(None, alone), *find_writers(self.root / name for name in names)))]
         if writers:
-            rest = len(writers) - SHOWN_WRITERS
-            more = (f"and {rest} more",) if rest > 0 else ()
+            more_count = len(writers) - SHOWN_WRITERS
+            more = (f"and {more_count} more",) if more_count > 0 else ()
             raise InputError(*writers[:SHOWN_WRITERS], *more, hint=self._hint_at_option())
 
     def _hint_at_option(self) -> str:

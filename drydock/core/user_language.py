@@ -56,8 +56,8 @@ def _read_words(language: str) -> _Spoken | None:
         for path in sorted((ROOT / "templates").glob(pattern.format(language))):
             data = yaml.load(path.read_bytes(), loader)  # noqa: S506 - one of the two safe loaders
             shared |= data["translations"][language]
-    own = yaml.load(own_file.read_bytes(), loader)  # noqa: S506 - as above
-    return _Spoken(Translations(own), Translations(shared | own))
+    verb_words = yaml.load(own_file.read_bytes(), loader)  # noqa: S506 - as above
+    return _Spoken(Translations(verb_words), Translations(shared | verb_words))
 
 
 def _find_spoken() -> _Spoken | None:

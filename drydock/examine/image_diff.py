@@ -62,8 +62,8 @@ class Side(NamedTuple):
 def diff_images(old: str, new: str, *, platform: str = "", insecure: bool = False) -> ImageDiff:
     """Return the changes. Raises InputError if the images have no platform in common, and the errors of reading."""
     images = [open_image(reference, insecure=insecure) for reference in (old, new)]
-    chosen = _choose_common_platform(images, platform)
-    return compare_sides(chosen, *(_read_side(image, chosen) for image in images))
+    common_platform = _choose_common_platform(images, platform)
+    return compare_sides(common_platform, *(_read_side(image, common_platform) for image in images))
 
 
 def compare_sides(platform: str, old: Side, new: Side) -> ImageDiff:

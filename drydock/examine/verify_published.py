@@ -211,13 +211,13 @@ class _Check:
         """Choose the tag.json that gives the image this name; it is signed if signatures are required."""
         name = self._name
         referrers = self.image.documents(self.image.digest, documents.BINDINGS)
-        chosen = tag_binding.choose_tag_binding(
+        tag_artifact = tag_binding.choose_tag_binding(
             [(item.manifest, tag_binding.read_binding(item, name)) for item in referrers], name
         )
-        if chosen is None:
+        if tag_artifact is None:
             self.not_shown.append(f"repository: no tag was published with the digest {name.image}")
             return
-        artifact, binding = chosen
+        artifact, binding = tag_artifact
         self._signature(artifact, f"tag {binding.tag}")
         self._binding, self.kind = binding, binding.kind
 

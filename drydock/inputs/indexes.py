@@ -116,7 +116,7 @@ def uv_environment(indexes: Indexes, env: Mapping[str, str]) -> dict[str, str]:
     """
     inherited = {name: value for name, value in env.items() if not name.startswith("UV_") or name == "UV_CACHE_DIR"}
     *first, last = (indexes.main or (pips_default() if indexes.extra else None), *indexes.extra)
-    chosen = {
+    uv_variables = {
         "UV_DEFAULT_INDEX": last,
         "UV_INDEX": " ".join(url for url in first if url),
         "UV_FIND_LINKS": ",".join(indexes.find_links),
@@ -129,7 +129,7 @@ def uv_environment(indexes: Indexes, env: Mapping[str, str]) -> dict[str, str]:
         "HTTP_PROXY": indexes.proxy,
         "HTTPS_PROXY": indexes.proxy,
     }
-    return inherited | {name: value for name, value in chosen.items() if value}
+    return inherited | {name: value for name, value in uv_variables.items() if value}
 
 
 @functools.cache

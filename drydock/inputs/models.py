@@ -110,16 +110,16 @@ def pull_model(  # noqa: PLR0913 - most have defaults
         raise InputError("--output: expected the folder to write", hint=f"such as --output {model.rpartition('/')[2]}")
     output = Path(os.path.abspath(output))  # noqa: PTH100 - a link in the path stays one
     listing = hub.read_listing(model, revision, where, env)
-    chosen = tuple(file for file in listing.files if everything or not _is_other(file.path, listing.files))
+    selected_files = tuple(file for file in listing.files if everything or not _is_other(file.path, listing.files))
     if dry_run:
-        return _describe_pull(output, listing, chosen, new=not _is_complete(output, listing, chosen))
+        return _describe_pull(output, listing, selected_files, new=not _is_complete(output, listing, selected_files))
     reached = hub.read_hub_access(env, where) if listing.hub == "Hugging Face" else hub.anonymous_access(env)
     lock = cache_home(env) / "models" / f"{compute_checksum(str(output))}.lock"
     with hold_lock_file(lock):
-        new = not _is_complete(output, listing, chosen)
+        new = not _is_complete(output, listing, selected_files)
         if new:
-            _fetch_model_files(output, listing, chosen, reached)
-    return _describe_pull(output, listing, chosen, new=new)
+            _fetch_model_files(output, listing, selected_files, reached)
+    return _describe_pull(output, listing, selected_files, new=new)
 
 
 def _describe_pull(output: Path, listing: ModelListing, chosen: Sequence[HubFile], *, new: bool) -> Pulled:
@@ -149,18 +149,18 @@ def _is_other(path: str, files: Iterable[HubFile]) -> bool:
     return safetensors and path.endswith(_OTHER_FORMATS)
 
 
-def _is_complete(output: Path, listing: ModelListing, chosen: Iterable[HubFile]) -> bool:
+def _is_complete(output: Path, listing: ModelListing, files: Iterable[HubFile]) -> bool:
     """Return whether the folder has these files already. Raises InputError if it has anything else."""
     if not output.exists() or (output.is_dir() and not any(output.iterdir())):
         return False
     recorded = read_folder(output) if (output / MANIFEST).is_file() else None
-    same = recorded and (recorded.hub, recorded.name, recorded.revision) == (
+    is_same_model = recorded and (recorded.hub, recorded.name, recorded.revision) == (
         listing.hub,
         listing.name,
         listing.revision,
     )
-    paths = {file.path for file in chosen} - {MANIFEST}
-    if recorded and same and recorded.files.keys() == paths:
+    paths = {file.path for file in files} - {MANIFEST}
+    if recorded and is_same_model and recorded.files.keys() == paths:
         check_folder(output, recorded)
         return True
     what = f"has {recorded.name} at {recorded.revision}" if recorded else "is not empty"

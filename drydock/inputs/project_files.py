@@ -49,12 +49,14 @@ def in_folder(folder: Path) -> dict[str, bytes]:
     paths = {
         path.relative_to(folder).as_posix(): path for path in (*(folder / name for name in first), *listed, *added)
     }
-    chosen = {name: path for name, path in sorted(paths.items()) if name_pattern.fullmatch(name) and not path.is_dir()}
-    links = [name for name, path in chosen.items() if path.resolve() != folder.resolve() / name]
+    matching_paths = {
+        name: path for name, path in sorted(paths.items()) if name_pattern.fullmatch(name) and not path.is_dir()
+    }
+    links = [name for name, path in matching_paths.items() if path.resolve() != folder.resolve() / name]
     if links:
         raise InputError(*(f"{name}: a link, expected a file" for name in links), hint="publish a copy of the file")
     try:
-        files = {name: read_bounded(path, MOST_BYTES) for name, path in chosen.items()}
+        files = {name: read_bounded(path, MOST_BYTES) for name, path in matching_paths.items()}
     except OSError as error:
         raise InputError(f"{error.filename}: {error.strerror}") from error
     check_project_files(files, str(folder))

@@ -312,10 +312,10 @@ def _metadata_problems(wheel: WheelContents) -> Iterator[str]:
     if name != canonicalize_name(wheel.name):
         yield f"{wheel.filename}: its METADATA is of {wheel.name}, expected {name}"
     try:
-        same = version == Version(wheel.version)
+        has_same_version = version == Version(wheel.version)
     except InvalidVersion:
-        same = False
-    if not same:
+        has_same_version = False
+    if not has_same_version:
         yield f"{wheel.filename}: its METADATA has version {wheel.version}, expected {version}"
 
 
@@ -330,6 +330,6 @@ def _shared_path_problems(wheels: Iterable[WheelContents]) -> Iterator[str]:
         if len({content for _, content in owners}) > 1:
             shared.setdefault(tuple(sorted(wheel.filename for wheel, _ in owners)), []).append(path)
     for filenames, paths in sorted(shared.items()):
-        rest = len(paths) - SHOWN
-        names = ", ".join(sorted(paths)[:SHOWN]) + (f" and {rest} more paths" if rest > 0 else "")
+        more_count = len(paths) - SHOWN
+        names = ", ".join(sorted(paths)[:SHOWN]) + (f" and {more_count} more paths" if more_count > 0 else "")
         yield f"{' and '.join(filenames)}: each installs its own {names}"

@@ -146,23 +146,23 @@ def _resolve_for_python(
     for _ in range(ROUNDS):
         try:
             refused = request._replace(refused=tuple(reasons))
-            chosen = choose_wheels(_resolve_request(refused, target, indexes, env), target)
+            resolved_wheels = choose_wheels(_resolve_request(refused, target, indexes, env), target)
         except InputError as error:
             if not reasons:
                 raise
             raise InputError(*reasons.values(), *error.problems, hint=PYTHON_HINT) from error
-        pins = _pin_candidates(chosen, store, server_access)
+        pins = _pin_candidates(resolved_wheels, store, server_access)
         with show_step("read wheels"):
-            contents = _read_all_contents(chosen, pins, store, server_access)
+            contents = _read_all_contents(resolved_wheels, pins, store, server_access)
         unfit = {wheel.filename: wheel for wheel in contents if not wheel.allows_python(target.python)}
         if not unfit:
             for reason in reasons.values():
                 log(f"not taken: {reason}")
-            return chosen, pins, contents
+            return resolved_wheels, pins, contents
         reasons |= {
             f"{wheel.name}!={wheel.version}": f"{wheel.name} {wheel.version} requires Python "
             f"{unfit[wheel.filename].requires_python}, and the row has {target.python}"
-            for wheel in chosen
+            for wheel in resolved_wheels
             if wheel.filename in unfit
         }
     raise InputError(*reasons.values(), hint=PYTHON_HINT)
@@ -349,8 +349,8 @@ def locate_wheels(
 
 def _not_found(wheels: Collection[LockedWheel]) -> str:
     names = sorted(wheel.filename for wheel in wheels)
-    rest = len(names) - SHOWN
-    return f"not found: {', '.join(names[:SHOWN])}{f' and {rest} more wheels' if rest > 0 else ''}"
+    more_count = len(names) - SHOWN
+    return f"not found: {', '.join(names[:SHOWN])}{f' and {more_count} more wheels' if more_count > 0 else ''}"
 
 
 def choose_wheels(candidates: Iterable[Candidate], target: Environment) -> tuple[Candidate, ...]:
@@ -589,7 +589,7 @@ def _resolve_request(
 
     Those that only other packages ask for come from the place where their index's other packages were found.
     """
-    chosen: dict[str, Candidate] = {}
+    candidates_by_name: dict[str, Candidate] = {}
     explicit: list[tuple[str, str]] = []
     for index in request.public:
         lines_by_name = {name: lines for name in index.packages if (lines := _find_lines_for(name, request))}
@@ -597,15 +597,18 @@ def _resolve_request(
         for name, lines in lines_by_name.items():
             package_request = ResolveRequest(lines, no_deps=True, prefer=request.prefer, refused=request.refused)
             match, place = _from_first_place(name, package_request, index, target, indexes, env)
-            chosen |= {candidate.name: candidate for candidate in match}
+            candidates_by_name |= {candidate.name: candidate for candidate in match}
         if place.main and place.main != indexes.main:
             explicit += [(name, place.main) for name in index.packages if name not in lines_by_name]
     pinned = request._replace(
-        requirements=tuple(_pin_to_file(line, chosen) for line in request.requirements),
-        overrides=tuple(_pin_to_file(line, chosen) for line in request.overrides),
+        requirements=tuple(_pin_to_file(line, candidates_by_name) for line in request.requirements),
+        overrides=tuple(_pin_to_file(line, candidates_by_name) for line in request.overrides),
         explicit=tuple(explicit),
     )
-    return tuple(chosen.get(match.name, match) for match in _list_candidates(pinned, target, indexes, env, chosen))
+    return tuple(
+        candidates_by_name.get(match.name, match)
+        for match in _list_candidates(pinned, target, indexes, env, candidates_by_name)
+    )
 
 
 def _from_first_place(

@@ -70,8 +70,8 @@ def explain_rows(
     project: Project, variants: Iterable[Variant], rows: Iterable[Mapping[str, Any]], *, whole: bool, json: bool
 ) -> str:
     """Return where rows, or all values of them, are from."""
-    chosen = {row["id"] for row in rows}
-    explanations = [explain.explain_row(project, variant) for variant in variants if variant.id in chosen]
+    row_ids = {row["id"] for row in rows}
+    explanations = [explain.explain_row(project, variant) for variant in variants if variant.id in row_ids]
     return (
         explain.format_explained_json(explanations, whole=whole)
         if json

@@ -208,8 +208,8 @@ def render_code_table(project: Project, accelerator: str, variants: Sequence[Var
     lines: list[_Row] = []
     for variant in variants:
         for platform, code in code_of_rows.get(variant.id, {}).items():
-            known = code_lists.CARDS.get((accelerator, platform), ())
-            cells = (_judge_card(card, code) if card in known else "" for card in sorted(cards, key=_card_order))
+            card_codes = code_lists.CARDS.get((accelerator, platform), ())
+            cells = (_judge_card(card, code) if card in card_codes else "" for card in sorted(cards, key=_card_order))
             lines += [(f"{variant.id}, {platform}", ", ".join(sorted(code)), *cells)] if code else []
     unknown = [f"`{row.id}`" for row in variants if not any(code_of_rows.get(row.id, {}).values())]
     table = make_table(("row", "read of", *sorted(cards, key=_card_order)), lines)

@@ -180,10 +180,12 @@ class ImageFinder:
         match = released or (_AMD.search(reference.tag) if reference.repository == "rocm/vllm" else None)
         if match is None:
             return ImageVersion((), "its tag says nothing of its vLLM" if reference.tag else "it has no tag")
-        known = self._find_release(match[1])
+        release = self._find_release(match[1])
         how = "as its tag seems to say" if is_like_release else "by its tag"
         of_others = bool(is_like_release)
-        return known._replace(how=known.how.replace("by its version", how), is_guess=of_others, is_of_others=of_others)
+        return release._replace(
+            how=release.how.replace("by its version", how), is_guess=of_others, is_of_others=of_others
+        )
 
     def _find_release(self, number: str) -> ImageVersion:
         """Return a release by its number, or those around it."""

@@ -134,11 +134,13 @@ def format_sarif(review: Review) -> str:
 def format_github(review: Review) -> str:
     """Format a review as annotations of a GitHub job; what is not known is counted alone."""
     kinds = {Level.REFUSED: "error", Level.WARNING: "warning"}
-    known = sorted((item for item in _list_findings(review) if item[1].level in kinds), key=lambda item: -item[1].level)
+    listed_findings = sorted(
+        (item for item in _list_findings(review) if item[1].level in kinds), key=lambda item: -item[1].level
+    )
     lines = [
         f"::{kinds[finding.level]} file={_escape_property(place.place.file)},line={max(1, finding.line)}"
         f",title=vLLM::{_escape_data(describe_finding(finding))}"
-        for place, finding in known[:ANNOTATIONS_AT_MOST]
+        for place, finding in listed_findings[:ANNOTATIONS_AT_MOST]
     ]
     counts = ", ".join(f"{review.counts[level]} {level.word}" for level in reversed(Level))
     return as_lines([*lines, f"::notice title=vLLM::{len(review.places)} commands: {counts}"])

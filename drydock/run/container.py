@@ -344,23 +344,23 @@ def _choose_devices(variant: Variant, request: RunRequest, machine: Machine, com
     base = recorded_host.without_devices(variant.run) if command.is_recorded else variant.run
     native = is_native(base, machine)
     modules = None if command.is_recorded else _choose_user_modules(variant, request, machine)
-    chosen: Sequence[int] | None = None
+    chosen_cards: Sequence[int] | None = None
     if modules:
-        chosen = modules.devices
+        chosen_cards = modules.devices
     elif not command.is_recorded:
-        chosen = _choose_cards(variant, request)
-    numbers = device_files.choose_card_numbers(base, machine, chosen)
+        chosen_cards = _choose_cards(variant, request)
+    numbers = device_files.choose_card_numbers(base, machine, chosen_cards)
     number = len(modules.numbers if modules else numbers)
     run, note = conditional_options.extend_run_record(base, number, command.words, machine, native=native)
-    files, missing = device_files.choose_device_files(run, machine, chosen, native=native)
-    absent_cards = device_files.list_absent_cards(run, machine, chosen)
+    files, missing = device_files.choose_device_files(run, machine, chosen_cards, native=native)
+    absent_cards = device_files.list_absent_cards(run, machine, chosen_cards)
     return _Devices(
         run=run,
         native=native,
-        chosen=chosen,
+        chosen=chosen_cards,
         number=number,
         files=files,
-        visible=device_files.select_visible_cards(run, chosen, numbers),
+        visible=device_files.select_visible_cards(run, chosen_cards, numbers),
         modules={MODULES_VARIABLE: ",".join(map(str, modules.numbers))} if modules else {},
         beyond=(*(modules.absent if modules else ()), *absent_cards),
         missing=missing,

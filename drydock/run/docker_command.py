@@ -260,8 +260,10 @@ def _reserve_gpus(container: Container) -> dict[str, Any]:
     if not container.gpus:
         return {}
     _, _, numbers = container.gpus.partition("device=")
-    chosen = {"device_ids": numbers.split(",")} if numbers else {"count": "all"}
-    return {"resources": {"reservations": {"devices": [{"driver": "nvidia", "capabilities": ["gpu"], **chosen}]}}}
+    device_choice = {"device_ids": numbers.split(",")} if numbers else {"count": "all"}
+    return {
+        "resources": {"reservations": {"devices": [{"driver": "nvidia", "capabilities": ["gpu"], **device_choice}]}}
+    }
 
 
 # --- comments -------------------------------------------------------------------------------------------------------

@@ -70,8 +70,8 @@ def _of_record(run: Run, container: Container, form: str) -> Iterable[tuple[str,
         yield "--privileged", "", f"{run.privileged.because} {run.privileged.instead}"
     yield from _of_devices(run, container)
     if run.visible and form != "kubernetes":
-        chosen = {name: value for name, value in container.visible.items() if name not in set_by_user}
-        yield from (("--env", f"{name}={value}", run.visible.because) for name, value in chosen.items())
+        visible_variables = {name: value for name, value in container.visible.items() if name not in set_by_user}
+        yield from (("--env", f"{name}={value}", run.visible.because) for name, value in visible_variables.items())
     for word in () if container.privileged else run.capabilities:
         yield "--cap-add", word.value.upper().removeprefix("CAP_"), word.because
     yield from (("--security-opt", word.value, word.because) for word in run.security)

@@ -60,8 +60,8 @@ def write_bundle(project: Project, options: BundleCreateOptions) -> Created:
     signer = cosign.Signer(options.sign_key) if options.sign_key else None
     cosign.require_signer(signer)
     variants = read_matrix(project)
-    chosen = {variant.id: variant for variant in (find_variant(variants, target) for target in options.target)}
-    layouts = {name: list_built_layouts(project, variant) for name, variant in sorted(chosen.items())}
+    variants_by_id = {variant.id: variant for variant in (find_variant(variants, target) for target in options.target)}
+    layouts = {name: list_built_layouts(project, variant) for name, variant in sorted(variants_by_id.items())}
     models = gather_models([Path(folder) for folder in options.model])
     with disk_full(cache_home()):
         parts = [create.make_bundled_part(layout) for row_layouts in layouts.values() for layout in row_layouts]

@@ -28,8 +28,8 @@ def publish_from_ci(options: CiPublishOptions) -> None:
     release, channel = publishing.tags_of(options.ref)
     publishing.login_to_registry(options.registry)
     signing = publishing.choose_ci_signing(options.sign_key)
-    rest = vars(signing) | {"quiet": options.quiet, "dry_run": options.dry_run}
-    what = PublishOptions(target=options.target, release=release, channel=channel, **rest)
+    publish_options = vars(signing) | {"quiet": options.quiet, "dry_run": options.dry_run}
+    what = PublishOptions(target=options.target, release=release, channel=channel, **publish_options)
     published = publish_row(here(), options.registry.lower(), what)
     foundations = foundations_of("")
     if foundations and not options.dry_run:
