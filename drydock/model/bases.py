@@ -74,9 +74,9 @@ class ImageBase(Record):
     @model_validator(mode="after")
     def _has_digest(self) -> Self:
         if self.adopted and self.digest is None:
-            raise ValueError("adopted: true requires a digest: `./inv adopt` writes both")
+            raise ValueError("a digest with adopted: true: `./inv adopt` writes both")
         if self.written_to and not self.adopted:
-            raise ValueError("written_to requires adopted: true: `./inv adopt` writes both")
+            raise ValueError("adopted: true with written_to: `./inv adopt` writes both")
         return self
 
     @property

@@ -80,7 +80,7 @@ class Fix(Record):
     @model_validator(mode="after")
     def _changes_something(self) -> Self:
         if not (self.sysctl or self.write or self.commands or self.parameters or self.firmware):
-            raise ValueError("changes nothing; leave `fix` out if no script can make the change")
+            raise ValueError("at least one change; leave `fix` out if no script can make it")
         return self
 
 
@@ -89,7 +89,7 @@ def list_placeholders(template: str) -> set[str]:
     names = set()
     for _, name, spec, conversion in Formatter().parse(template):
         if name is not None and (not name.isidentifier() or spec or conversion):
-            raise ValueError("expected a plain name in braces, such as {device}; a brace itself is written twice")
+            raise ValueError("a plain name in braces, such as {device}; a brace itself is written twice")
         names |= {name} if name else set()
     return names
 
@@ -135,7 +135,7 @@ class Check(Condition):
     @model_validator(mode="after")
     def _fix_is_for_the_host(self) -> Self:
         if self.fix and self.scope != "host":
-            raise ValueError("a fix changes the host: set `scope: host`, or remove `fix`")
+            raise ValueError("`scope: host`, because a fix changes the host; or no `fix`")
         return self
 
     @model_validator(mode="after")
@@ -143,7 +143,7 @@ class Check(Condition):
         value_names = {"present": set(), "absent": {"found"}}.get(self.operator, {"found", "expected"})
         if unknown := list_placeholders(self.text) - value_names:
             names_text = " and ".join(f"{{{name}}}" for name in sorted(value_names)) or "no name in braces"
-            raise ValueError(f"text: {{{min(unknown)}}} has no value; a check with {self.operator} has {names_text}")
+            raise ValueError(f"{names_text} in the text of a check with {self.operator}, not {{{min(unknown)}}}")
         return self
 
 
@@ -196,7 +196,7 @@ SHORTEST = 6
 
 def _check_searchable(pattern: str) -> str:
     if len(pattern) < SHORTEST or not all(pattern.split("*")):
-        raise ValueError(f"expected at least {SHORTEST} characters, with text before, between and after each *")
+        raise ValueError(f"at least {SHORTEST} characters, with text before, between and after each *")
     return pattern
 
 

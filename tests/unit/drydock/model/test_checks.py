@@ -92,10 +92,10 @@ CHECK = {
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"fix": {"firmware": "x"}}, "set `scope: host`"),
-        ({"text": "{found} is wrong"}, "text: {found} has no value; a check with present has no name in braces"),
-        ({"operator": "absent", "text": "not {expected}"}, "a check with absent has {found}"),
-        ({"operator": "eq", "text": "{source}"}, "a check with eq has {expected} and {found}"),
+        ({"fix": {"firmware": "x"}}, "`scope: host`, because a fix changes the host"),
+        ({"text": "{found} is wrong"}, "no name in braces in the text of a check with present, not {found}"),
+        ({"operator": "absent", "text": "not {expected}"}, "{found} in the text of a check with absent, not {exp"),
+        ({"operator": "eq", "text": "{source}"}, "{expected} and {found} in the text of a check with eq, not {source}"),
     ],
 )
 def test_a_check_that_cannot_be_told_is_refused(changes: dict[str, Any], message: str) -> None:

@@ -538,6 +538,21 @@ ascend - this platform is supported
 neuron neuron-execution Inference completed with err: 1004
 neuron - Inference completed with err: 0
 xpu xpu-device-lost Native API failed. Native API returns: 20 (UR_RESULT_ERROR_DEVICE_LOST)
+cuda media-not-of-model Value error, `limit_mm_per_prompt` is only supported for multimodal models. [type=value_error]
+cuda triton-aborted python3: /project/lib/Analysis/Allocation.cpp:40: Assertion `n == 1 && m == 1' failed.
+cuda chat-template-broken jinja2.exceptions.UndefinedError: 'dict object' has no attribute 'content'
+cuda chat-content-form ERROR [serving_chat.py:198] TypeError: can only concatenate str (not "list") to str
+cuda - TypeError: can only concatenate list (not "str") to list
+cuda cause-above ERROR:    Exception in ASGI application
+cuda speculative-eagle3 AttributeError: 'Eagle3Llama' object has no attribute 'set_aux_hidden_state_layers'
+cuda peer-unreachable retrieving ncclUniqueId from [0] via c10d, but store->get('0') got error: Socket Timeout
+rocm rocm-invalid-device-function ROCm error: device kernel image is invalid
+ascend numpy-too-new A module that was compiled using NumPy 1.x cannot be run in NumPy 2.2.6 as it may crash.
+ascend ascend-operator-failed RuntimeError: Compile op[trans_Cast_2,] failed
+ascend plug-in-differs TypeError: Can't instantiate abstract class NPUWorker with abstract methods get_model
+cpu - TypeError: Can't instantiate abstract class Animal with abstract method speak
+cpu tensor-shape RuntimeError: The size of tensor a (64) must match the size of tensor b (128) at dimension 1
+tpu tpu-library-differs AttributeError: module 'libtpu' has no attribute 'get_library_path'
 tpu - AttributeError: 'Tensor' object has no attribute 'foo'
 cpu - TypeError: 'int' object is not subscriptable
 cpu - could not create a folder
