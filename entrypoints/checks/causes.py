@@ -58,8 +58,15 @@ def tell_unread(profile: Mapping[str, Any], facts: Facts) -> Iterator[Finding]:
         yield finding
 
 
+def find_first_cause(profile: Mapping[str, Any], facts: Facts) -> Mapping[str, Any] | None:
+    """Return the known failure of the first thing that could not be read and has one."""
+    causes = (find_cause(failure.found, profile.get("failures") or {}) for failure in facts.failures)
+    return next(filter(None, causes), None)
+
+
 def add_cause(error: EntrypointError, profile: Mapping[str, Any], facts: Facts) -> EntrypointError:
     """Return an error about the host's devices with the cause of what could not be read, and with its remedy."""
-    causes = (find_cause(failure.found, profile.get("failures") or {}) for failure in facts.failures)
-    cause = next(filter(None, causes), None) if error.code == HOST else None
-    return EntrypointError(error.code, f"{error.message}: {cause['cause']}", cause["remedy"]) if cause else error
+    cause = find_first_cause(profile, facts) if error.code == HOST else None
+    if not cause:
+        return error
+    return EntrypointError(error.code, f"{error.message.rstrip('.')}. {cause['cause']}", cause["remedy"])

@@ -12,7 +12,7 @@ from typing import Any
 
 from entrypoints.core.errors import INTERNAL, EntrypointError
 from entrypoints.core.language import Words, translate_phrase, translate_text
-from entrypoints.core.records import Facts, Finding, Notice, to_json
+from entrypoints.core.records import TOOL_OUTPUT, Facts, Failure, Finding, Notice, to_json
 from entrypoints.core.text import format_one_line
 from entrypoints.core.units import MIB
 from entrypoints.facts.derived import UNLIMITED, derive_facts
@@ -48,7 +48,19 @@ def evaluate_checks(
 def list_unread_facts(facts: Facts) -> tuple[Notice, ...]:
     """Return a notice for each failure of the probe: what should have been readable and was not."""
     return tuple(
-        make_notice("PROBE-001", failure.found, failure.expected, where=failure.where) for failure in facts.failures
+        make_notice("PROBE-001", failure.found, failure.expected, where=failure.where, remedy=suggest_repair(failure))
+        for failure in facts.failures
+    )
+
+
+def suggest_repair(failure: Failure) -> str:
+    """Return what to do about a failure of the probe whose cause is not known."""
+    if failure.expected != TOOL_OUTPUT:
+        return f"make {failure.where} readable in the container, or mount it from the host"
+    tool = failure.where.split()[0]
+    return (
+        f"run {tool} on the host: if it fails there too, look at the driver and at dmesg; if it works there, start the "
+        "container with the options that `./inv run` prints, for devices and driver files"
     )
 
 

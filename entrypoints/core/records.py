@@ -143,6 +143,10 @@ class ProbeResult(NamedTuple):
     """Settings of the driver by a short name, as text. They are added to `Facts.kernel`."""
 
 
+TOOL_OUTPUT = "the output of the tool"
+"""What is expected of a tool that ran and failed: nothing has to be mounted or made readable for it."""
+
+
 class Failure(NamedTuple):
     """A path or command that should be readable and is not. It becomes a FAIL finding, never a default value."""
 

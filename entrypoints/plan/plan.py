@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from entrypoints.accelerators import import_decider
 from entrypoints.cache.plan import choose_cache_folders, drop_unchosen_home, make_cache_plan, make_cache_settings
-from entrypoints.checks.causes import add_cause
+from entrypoints.checks.causes import add_cause, find_first_cause
 from entrypoints.checks.findings import make_finding, make_notice
 from entrypoints.checks.grants import examine_facts, explain_no_device
 from entrypoints.core.errors import DOES_NOT_FIT, HOST, USAGE, EntrypointError
@@ -140,7 +140,9 @@ def find_host_refusal(profile: Mapping[str, Any], facts: Facts, env: Mapping[str
             words = profile.get("words") or {}
             remedy = error.hint or "run `facts` for what was found"
             notice = make_notice("PLAN-020", error.message, "a host that can serve", remedy=remedy)
-            yield make_finding(profile.get("findings") or {}, notice, words=words)
+            finding = make_finding(profile.get("findings") or {}, notice, words=words)
+            cause = find_first_cause(profile, facts)
+            yield finding._replace(scope=cause["scope"]) if cause and cause["remedy"] == remedy else finding
 
 
 class PlanRequest(NamedTuple):

@@ -25,6 +25,7 @@ from entrypoints.plan.parsers import find_tool_refusals
 from entrypoints.plan.refusal import Refusal
 from entrypoints.request.flags import (
     ADAPTERS,
+    DATA_BACKEND,
     DTYPE,
     EXECUTOR,
     IMPLEMENTATION,
@@ -62,6 +63,7 @@ METHOD_NAMES = {"compressed_tensors": ("compressed-tensors",), "auto-round": ("a
 override_quantization_method in layers/quantization/inc.py."""
 PACKAGES = {
     (EXECUTOR, "ray"): ("ray",),
+    (DATA_BACKEND, "ray"): ("ray",),
     (LOAD_FORMAT, "runai_streamer"): ("runai-model-streamer",),
     (LOAD_FORMAT, "runai_streamer_sharded"): ("runai-model-streamer",),
     (LOAD_FORMAT, "tensorizer"): ("tensorizer",),
@@ -471,7 +473,8 @@ def _missing_packages(
     if packages is None:
         return
     stated = {QUANTIZATION: model.quantization, **settings, SPECULATION: drafting_method}
-    names = (EXECUTOR, LOAD_FORMAT, QUANTIZATION, SPECULATION, *([KV_BACKEND] if KV_OFFLOAD in settings else ()))
+    names = [EXECUTOR, DATA_BACKEND, LOAD_FORMAT, QUANTIZATION, SPECULATION]
+    names += [KV_BACKEND] if KV_OFFLOAD in settings else []
     options = [(name, str(stated.get(name))) for name in names]
     options += [(KV_TRANSFER, connector) for connector in named_connectors(settings)]
     for option, value in options:

@@ -23,6 +23,7 @@ IMPLEMENTATION = "--model-impl"
 TENSOR = "--tensor-parallel-size"
 PIPELINE = "--pipeline-parallel-size"
 DATA = "--data-parallel-size"
+DATA_BACKEND = "--data-parallel-backend"
 LOCAL = "--data-parallel-size-local"
 EXPERT = "--enable-expert-parallel"
 EPLB = "--enable-eplb"
@@ -122,7 +123,7 @@ SHORT: Mapping[str, str] = {
     "-cc": "--compilation-config",
     "-dc": "--diffusion-config",
     "-dpn": "--data-parallel-rank",
-    "-dpb": "--data-parallel-backend",
+    "-dpb": DATA_BACKEND,
     "-dph": "--data-parallel-hybrid-lb",
     "-dpe": "--data-parallel-external-lb",
     "-dpm": "--data-parallel-multi-port-external-lb",

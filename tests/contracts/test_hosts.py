@@ -7,10 +7,14 @@ from pathlib import Path
 
 import pytest
 
+from drydock.config.failures import failures_text
+from drydock.config.project_choice import DRYDOCK
 from entrypoints.checks.findings import PASS
 from entrypoints.checks.grants import examine_facts
+from entrypoints.checks.symptoms import add_failures
 from entrypoints.core.errors import HOST
 from entrypoints.core.parse import parse_kernel_words
+from entrypoints.core.records import TOOL_OUTPUT, Failure
 from entrypoints.facts.facts import collect_facts
 from entrypoints.facts.probes.common.kernel_settings import BOOT
 from entrypoints.facts.record import FILE, dump_recorded_host
@@ -90,6 +94,27 @@ def test_check_finds_what_plan_refuses_of_a_host_on_every_accelerator(accelerato
 
         for changed in (held, facts._replace(devices=())):
             assert [finding.id for finding in find_host_refusal(profile, changed, {})] == ["PLAN-020"], name
+
+
+@pytest.mark.parametrize(
+    ("error_text", "scope"),
+    [("Failed to initialize NVML: Unknown Error", "container"), ("Driver/library version mismatch", "host")],
+)
+def test_a_refused_host_has_the_remedy_of_the_cause_where_it_is_applied(error_text: str, scope: str) -> None:
+    name = "cuda-h100-8x"
+    profile = expect.profile_of(name)
+    facts = expect.read(name, profile)
+    unread = facts._replace(
+        devices=tuple(device._replace(memory_total=None) for device in facts.devices),
+        failures=(Failure("nvidia-smi", error_text, TOOL_OUTPUT),),
+    )
+    (refusal,) = find_host_refusal(add_failures(profile, json.loads(failures_text(DRYDOCK, "cuda"))), unread, {})
+
+    assert (refusal.id, refusal.scope) == ("PLAN-020", scope)
+    assert "the memory of devices 0-7 is unknown" in refusal.found
+    (unknown,) = find_host_refusal(profile, unread._replace(devices=unread.devices[:1]), {})
+    assert unknown.remediation.startswith("run nvidia-smi on the host: ")
+    assert "the memory of device 0 is unknown" in unknown.found
 
 
 @pytest.mark.parametrize(("accelerator", "variable"), [(name, item) for name in CHOICES for item in CHOICES[name]])

@@ -229,6 +229,8 @@ def _heads_obstacle(geometry: Geometry, rules: Rules, tensor: int) -> str:
     """Return why this number of ranks cannot share the attention's heads; empty if it can."""
     heads, kv_heads = geometry.heads, geometry.kv_heads
     if not rules.pads_heads and not geometry.divides(tensor):
+        if kv_heads == 1:  # one KV head divides any number of heads
+            return f"{heads} heads are not divisible by {tensor}"
         return f"{heads} heads and {kv_heads} KV heads are not divisible by {tensor}"
     per_rank = heads // tensor
     if geometry.latent and not geometry.sparse and rules.latent_heads and per_rank not in rules.latent_heads:

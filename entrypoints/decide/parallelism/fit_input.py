@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from entrypoints.checks.findings import suggest_repair
 from entrypoints.core.errors import DOES_NOT_FIT, HOST, MODEL, EntrypointError
-from entrypoints.core.records import Facts
+from entrypoints.core.records import TOOL_OUTPUT, Facts
 from entrypoints.core.units import GIB
 from entrypoints.decide.parallelism.demand import Demand, read_demand
 from entrypoints.decide.parallelism.devices import Pool, choose_pool, count_widest_island, format_numbers, free_memory
@@ -22,6 +23,7 @@ from entrypoints.request.flags import (
     CACHE_TYPE,
     CONTEXT,
     DATA,
+    DATA_BACKEND,
     EXECUTOR,
     EXPERT,
     LOCAL,
@@ -37,7 +39,7 @@ _SEVERAL_HOSTS = {
     "--data-parallel-address",
     "--data-parallel-start-rank",
     "--data-parallel-hybrid-lb",
-    "--data-parallel-backend",
+    DATA_BACKEND,
     "--node-rank",
 }
 """Flags that are set only for a server on several hosts."""
@@ -137,14 +139,22 @@ def _read_decimal_flag(user_flags: UserFlags, name: str) -> float | None:
         return None
 
 
+def _suggest_first_repair(facts: Facts) -> str:
+    """Return what to do about the first thing that the probe could not read."""
+    if not facts.failures:
+        return "run `check` for what is missing"
+    first = facts.failures[0]
+    return suggest_repair(first) if first.expected == TOOL_OUTPUT else f"expected {first.expected}"
+
+
 def _read_device_memory(facts: Facts, pool: Pool, user_flags: UserFlags, rules: Rules, images: Encoder) -> DeviceMemory:
     """Return the memory of the smallest device. Raises HOST if a device's is unknown, DOES_NOT_FIT."""
     totals = [device.memory_total or rules.memory for device in pool.devices]
     total = min((size for size in totals if size), default=0)
     if not total or not all(totals):
-        hint = f"expected {facts.failures[0].expected}" if facts.failures else "run `check` for what is missing"
         why = "".join(f"; {failure.where.partition(' --')[0]}: {failure.found}" for failure in facts.failures[:3])
-        raise EntrypointError(HOST, f"the memory of devices {format_numbers(pool.devices)} is unknown{why}", hint)
+        devices = f"device{'s' if len(pool.devices) > 1 else ''} {format_numbers(pool.devices)}"
+        raise EntrypointError(HOST, f"the memory of {devices} is unknown{why}", _suggest_first_repair(facts))
     total -= rules.driver
     user, cache = _read_decimal_flag(user_flags, UTILISATION), user_flags.number(CACHE_BYTES)
     offload = int((_read_decimal_flag(user_flags, OFFLOAD) or 0) * GIB)

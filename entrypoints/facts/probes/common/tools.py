@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from entrypoints.core.records import TOOL_OUTPUT
 from entrypoints.core.text import strip_escapes
 from entrypoints.host.commands import NOT_FOUND
 from entrypoints.host.host import Host, Result, Run
@@ -45,7 +46,7 @@ def run_tool(host: Host, run: Run, argv: tuple[str, ...], parse: Callable[[str],
 def _add_tool_failure(host: Host, argv: tuple[str, ...], message: str) -> None:
     """Add a failure of a tool, unless another call of it has failed with the same message."""
     if not any(failure.where.split()[0] == argv[0] and failure.found == message for failure in host.failures):
-        host.fail(" ".join(argv), message, "the output of the tool")
+        host.fail(" ".join(argv), message, TOOL_OUTPUT)
 
 
 def strip_terminal_escapes(text: str) -> str:

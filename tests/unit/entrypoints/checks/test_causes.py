@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+import re
 from typing import Any
 
 import pytest
@@ -12,7 +13,7 @@ from drydock.config.failures import failures_text
 from drydock.config.project_choice import DRYDOCK
 from entrypoints.checks.causes import add_cause, find_cause, tell_unread
 from entrypoints.core.errors import HOST, USAGE, EntrypointError
-from entrypoints.core.records import Failure, Finding
+from entrypoints.core.records import TOOL_OUTPUT, Failure, Finding
 from tests.support.sample import KNOWN, facts
 
 LINES = [
@@ -45,10 +46,34 @@ def test_a_known_line_has_its_cause_and_remedy(accelerator: str, line: str, reme
     assert finding.text.endswith(cause["cause"])
 
 
+@pytest.mark.parametrize(
+    ("accelerator", "line"),
+    [
+        *((accelerator, line) for accelerator, line, _ in LINES[:3]),
+        ("cuda", "Failed to initialize NVML: Insufficient Permissions"),
+        ("cuda", "Unable to determine the device handle for GPU0000:9A:00.0: GPU is lost."),
+        ("ascend", "dcmi module initialize failed. ret is -8005"),
+    ],
+)
+def test_explain_names_the_finding_that_check_has_for_a_failed_tool(accelerator: str, line: str) -> None:
+    cause = find_cause(line, _failures(accelerator))
+
+    assert cause
+    assert cause["check"] == _told(accelerator, line).id
+
+
 def test_an_unknown_line_has_the_remedy_of_any_file() -> None:
     finding = _told("cuda", "Permission to fly denied")
 
     assert "make the tool readable" in finding.remediation
+
+
+def test_a_tool_that_ran_and_failed_is_not_to_be_mounted() -> None:
+    failure = Failure("efsmi -q", "Fail to initialize EFML", TOOL_OUTPUT)
+    (finding,) = tell_unread({"findings": KNOWN}, facts(failures=(failure,)))
+
+    assert finding.remediation.startswith("run efsmi on the host: ")
+    assert "mount it" not in finding.remediation
 
 
 def test_the_longest_pattern_says_the_most() -> None:
@@ -62,10 +87,10 @@ def test_the_longest_pattern_says_the_most() -> None:
 def test_an_error_about_devices_ends_with_the_remedy(accelerator: str, line: str, remedy: str) -> None:
     failed_facts = facts(failures=(Failure("the tool", line, "its output"),))
     profile = {"failures": _failures(accelerator)}
-    error = add_cause(EntrypointError(HOST, "memory is unknown", "expected its output"), profile, failed_facts)
+    error = add_cause(EntrypointError(HOST, "memory is unknown.", "expected its output"), profile, failed_facts)
 
     assert remedy in error.hint
-    assert error.message.startswith("memory is unknown: ")
+    assert re.match(r"memory is unknown\. [A-Z]", error.message)
 
 
 def test_an_error_about_anything_else_stays() -> None:

@@ -240,6 +240,7 @@ CONNECTOR = "--kv-transfer-config"
     ("words", "names"),
     [
         (("--distributed-executor-backend", "ray"), "ray"),
+        (("--data-parallel-backend", "ray"), "ray"),
         (("--distributed-executor-backend", "mpi"), "mpi"),
         (("--load-format", "tensorizer"), "tensorizer"),
         (("--load-format", "gguf"), "gguf"),

@@ -198,6 +198,12 @@ def test_a_size_of_the_users_is_refused_with_the_nearest_or_with_none() -> None:
     assert impossible_size(model(LLAMA_8B), RULES, 4) is None
 
 
+def test_one_kv_head_is_not_told_as_an_obstacle() -> None:
+    assert find_tensor_obstacle(model(LLAMA_8B._replace(heads=64, kv_heads=1)), RULES, 12) == (
+        "64 heads are not divisible by 12"
+    )
+
+
 def test_kernels_of_latent_attention_name_the_heads_of_a_rank() -> None:
     latent = model(LLAMA_8B._replace(heads=128, kv_heads=128, latent=576))
     few = RULES._replace(latent_heads=(32, 64, 128))
