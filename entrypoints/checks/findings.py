@@ -94,9 +94,9 @@ def make_finding(
     except KeyError as error:
         raise EntrypointError(INTERNAL, f"profile.json: findings.{what.id}: no value for {error}", _MISMATCH) from error
     severity, text = choose_outcome(texts["severity"], text, passed, good=good, words=words)
-    found, expected = translate_text(words, what.found), translate_text(words, what.expected)
+    found_text, expected_text = translate_text(words, what.found), translate_text(words, what.expected)
     stops = severity != PASS and bool(texts.get("stops"))
-    return Finding(what.id, severity, text, found, expected, remediation, texts["scope"], source, stops=stops)
+    return Finding(what.id, severity, text, found_text, expected_text, remediation, texts["scope"], source, stops=stops)
 
 
 def choose_outcome(
@@ -348,8 +348,12 @@ def list_asker_ids(profile: Mapping[str, Any]) -> frozenset[str]:
     They say nothing of the machine, and `run` starts a container otherwise: they are told last, and are no headline.
     """
     finding_texts = profile.get("findings") or {}
-    known = {number for number, texts in finding_texts.items() if {"asker", "clients"} & {*texts.get("about", ())}}
-    return frozenset(known | {check["id"] for check in profile["checks"] if check["fact"].startswith(ASKER_FACTS)})
+    numbers_about_clients = {
+        number for number, texts in finding_texts.items() if {"asker", "clients"} & {*texts.get("about", ())}
+    }
+    return frozenset(
+        numbers_about_clients | {check["id"] for check in profile["checks"] if check["fact"].startswith(ASKER_FACTS)}
+    )
 
 
 def format_findings(findings: Iterable[Finding], words: Words = IN_ENGLISH) -> str:

@@ -160,8 +160,8 @@ def _format_cards_flag(run: Run, pattern: str) -> str:
         return f"--gpus {run['gpus']['value']}"
     if run.get("runtime"):
         visible = run.get("visible")
-        chosen = f" --env {visible['value']}{'' if '=' in visible['value'] else '=all'}" if visible else ""
-        return f"--runtime {run['runtime']['value']}{chosen}"
+        device_option = f" --env {visible['value']}{'' if '=' in visible['value'] else '=all'}" if visible else ""
+        return f"--runtime {run['runtime']['value']}{device_option}"
     groups = "".join(f" --group-add (number of {word['value']} on the host)" for word in run.get("groups", ()))
     first = pattern.replace("renderD[0-9]*", "renderD128")  # the kernel's first number
     first = first.replace("[0-9]*", "0").replace("[0-9]", "0").replace("*", "0")

@@ -70,8 +70,10 @@ def format_check_report(
 
     The text is printable; the only escapes in it are its own colours.
     """
-    chosen = (finding for finding in findings if (finding.severity in only if only else finding.severity != PASS))
-    shown_findings = sort_worst_first(chosen, last)
+    selected_findings = (
+        finding for finding in findings if (finding.severity in only if only else finding.severity != PASS)
+    )
+    shown_findings = sort_worst_first(selected_findings, last)
     body = [line for finding in shown_findings for line in _format_report_lines(finding, where)]
     total = _format_summary(findings, variant, where)
     top = [total, ""] if len(body) > where.height else []

@@ -274,8 +274,8 @@ def _choose_hits(hits: Iterable[_Hit]) -> Iterator[_Hit]:
         for hit in _choose_most_specific(lines[start]):
             names.setdefault(hit.id, []).append(hit)
     for failure_hits in names.values():
-        chosen = next((hit for hit in failure_hits if not hit.minor), failure_hits[0])
-        yield chosen._replace(kind=NOTE) if chosen.minor else chosen
+        best_hit = next((hit for hit in failure_hits if not hit.minor), failure_hits[0])
+        yield best_hit._replace(kind=NOTE) if best_hit.minor else best_hit
 
 
 def _choose_most_specific(hits: list[_Hit]) -> Iterator[_Hit]:

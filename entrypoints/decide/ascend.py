@@ -108,8 +108,8 @@ def decide(profile: Mapping[str, Any], facts: Facts, model: ModelFacts, user_fla
         **_choose_host_interface(case),
         **_choose_jemalloc(case),
     }
-    chosen = {name: value for name, value in values.items() if name not in user_flags.flags}
-    return Decision(chosen, (*fitted.findings, *_find_ascend_notices(case, fitted)), uses=fitted.uses)
+    unset_values = {name: value for name, value in values.items() if name not in user_flags.flags}
+    return Decision(unset_values, (*fitted.findings, *_find_ascend_notices(case, fitted)), uses=fitted.uses)
 
 
 def make_ascend_rules(case: AscendCase) -> Rules:
@@ -381,9 +381,9 @@ def _decide_mixed_deployment(case: AscendCase) -> Decision:
         **_choose_gloo_interface(case),
         **_state_profiler_defaults(case),
     }
-    chosen = {name: value for name, value in values.items() if name not in case.user_flags.flags}
+    unset_values = {name: value for name, value in values.items() if name not in case.user_flags.flags}
     findings = (*fitted.findings, *_role_notices(case, layout), *_check_ascend_quantization(case))
-    return Decision(chosen, findings, uses=fitted.uses)
+    return Decision(unset_values, findings, uses=fitted.uses)
 
 
 def _tensor_of(case: AscendCase, layout: str, fitted: Fit) -> dict[str, Value]:

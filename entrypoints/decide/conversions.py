@@ -67,13 +67,13 @@ def choose_conversion(profile: Mapping[str, Any], model: ModelFacts, kind: str) 
         raise EntrypointError(
             USAGE, f"convert: image {profile['variant']} has no kind {kind!r}", _format_conversion_kinds(scripts)
         )
-    chosen = find_default_conversion(profile, model)
-    if chosen is None:
+    default_conversion = find_default_conversion(profile, model)
+    if default_conversion is None:
         state = "converted already" if model.converted else model.quantization or "not quantised"
         raise EntrypointError(
             USAGE, f"{model.name} is {state}: no script is chosen by default", _format_conversion_kinds(scripts)
         )
-    return chosen
+    return default_conversion
 
 
 def find_default_conversion(profile: Mapping[str, Any], model: ModelFacts) -> Conversion | None:

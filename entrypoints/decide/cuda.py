@@ -268,17 +268,17 @@ def choose_driver(case: Case) -> dict[str, Value]:
 
 def choose_visible(case: Case, fit_result: Fit) -> dict[str, Value]:
     """Set the visible GPUs unless they are the first ones, or the user set them."""
-    chosen = fit_result.devices
+    devices = fit_result.devices
     if case.user_flags.variable(VISIBLE) is not None:
         return {}
-    if len(chosen) == 1 and chosen[0].card is not None:
-        because = f"{chosen[0].name}: CUDA lets a process use one MIG instance"
-        value = Value(chosen[0].uuid, because, ("several: MIG instances do not support tensor parallelism",))
-        return {VISIBLE: value} if chosen[0].uuid else {}
-    numbers = [device.number for device in chosen]
+    if len(devices) == 1 and devices[0].card is not None:
+        because = f"{devices[0].name}: CUDA lets a process use one MIG instance"
+        value = Value(devices[0].uuid, because, ("several: MIG instances do not support tensor parallelism",))
+        return {VISIBLE: value} if devices[0].uuid else {}
+    numbers = [device.number for device in devices]
     if numbers == list(range(len(numbers))):
         return {}
-    because = f"the chosen GPUs in rank order, {_link_kinds(case, chosen)}"
+    because = f"the chosen GPUs in rank order, {_link_kinds(case, devices)}"
     return {VISIBLE: Value(",".join(map(str, numbers)), because)}
 
 

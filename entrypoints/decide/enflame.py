@@ -60,17 +60,17 @@ def decide(profile: Mapping[str, Any], facts: Facts, model: ModelFacts, user_fla
     case = EnflameCase(profile, restricted_by_number(facts, user_flags, VISIBLE), model, user_flags)
     unsupported = tuple(_require_supported(case))
     dtype = choose_dtype(case)
-    chosen = fit_model(
+    fit_result = fit_model(
         case.facts, model, user_flags, make_enflame_rules(case, str(user_flags.flag("--dtype") or dtype.value))
     )
     values = {
         "--dtype": dtype,
         **_choose_expert_kernels(case),
-        **chosen.values,
-        **_choose_enflame_cards(case, chosen),
+        **fit_result.values,
+        **_choose_enflame_cards(case, fit_result),
         **_choose_exchange_buffer(case),
     }
-    return Decision(values, (*unsupported, *_find_enflame_notices(case), *chosen.findings), uses=chosen.uses)
+    return Decision(values, (*unsupported, *_find_enflame_notices(case), *fit_result.findings), uses=fit_result.uses)
 
 
 def make_enflame_rules(case: EnflameCase, dtype: str) -> Rules:

@@ -46,20 +46,20 @@ def decide(profile: Mapping[str, Any], facts: Facts, model: ModelFacts, user_fla
     usable = restrict_to_visible(usable, user_flags, (VISIBLE, ALSO_VISIBLE))
     devices = beside_adapters(make_rocm_rules(usable, thresholds, user_flags), user_flags, profile["vllm"])
     try:
-        chosen, steps = fit_with_smaller_steps(usable, model, user_flags, devices, profile["vllm"])
+        fit_result, steps = fit_with_smaller_steps(usable, model, user_flags, devices, profile["vllm"])
     except EntrypointError as error:
         raise _with_limits(error, facts) from error
     values = {
-        **chosen.values,
+        **fit_result.values,
         **steps,
-        **_choose_hip_gpus(facts, chosen, user_flags),
-        **_choose_aiter_kernels(chosen, model, thresholds),
-        **choose_kernels(profile, _list_architectures(chosen), model, user_flags),
-        **_choose_rccl_settings(usable, chosen, thresholds),
-        **_choose_numa_binding(usable, chosen, user_flags),
+        **_choose_hip_gpus(facts, fit_result, user_flags),
+        **_choose_aiter_kernels(fit_result, model, thresholds),
+        **choose_kernels(profile, _list_architectures(fit_result), model, user_flags),
+        **_choose_rccl_settings(usable, fit_result, thresholds),
+        **_choose_numa_binding(usable, fit_result, user_flags),
     }
-    findings = (*chosen.findings, *foreign, *_find_rocm_notices(chosen, model, user_flags, thresholds))
-    return Decision(values, findings, uses=chosen.uses)
+    findings = (*fit_result.findings, *foreign, *_find_rocm_notices(fit_result, model, user_flags, thresholds))
+    return Decision(values, findings, uses=fit_result.uses)
 
 
 def _with_limits(error: EntrypointError, facts: Facts) -> EntrypointError:

@@ -49,11 +49,16 @@ def decide(profile: Mapping[str, Any], facts: Facts, model: ModelFacts, user_fla
     )
     _refuse_quantisation(case)
     dtype = Value("bfloat16", "the chips' matrix units compute in bfloat16", ("float16: converted, without any gain",))
-    chosen = fit_model(
+    fit_result = fit_model(
         case.facts, case.model, user_flags, make_tpu_rules(case, str(user_flags.flag("--dtype") or dtype.value))
     )
-    values = {"--dtype": dtype, **chosen.values, **_choose_tpu_chips(case, chosen), **_choose_latent_settings(case)}
-    return Decision(values, (*_compiled_shapes(case, chosen), *chosen.findings), uses=chosen.uses)
+    values = {
+        "--dtype": dtype,
+        **fit_result.values,
+        **_choose_tpu_chips(case, fit_result),
+        **_choose_latent_settings(case),
+    }
+    return Decision(values, (*_compiled_shapes(case, fit_result), *fit_result.findings), uses=fit_result.uses)
 
 
 def get_chip_number(device: Device) -> int:

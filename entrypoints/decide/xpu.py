@@ -31,18 +31,20 @@ def decide(profile: Mapping[str, Any], facts: Facts, model: ModelFacts, user_fla
     if plain and model.geometry:
         model = model._replace(geometry=model.geometry.without_latent)
     rules = beside_adapters(make_xpu_rules(thresholds), user_flags, profile["vllm"])
-    chosen, steps = fit_with_smaller_steps(usable, model, user_flags, rules, profile["vllm"])
+    fit_result, steps = fit_with_smaller_steps(usable, model, user_flags, rules, profile["vllm"])
     values = {
-        **chosen.values,
+        **fit_result.values,
         **steps,
-        **_choose_xpu_executor(chosen, thresholds),
+        **_choose_xpu_executor(fit_result, thresholds),
         **_keep_sliding_windows(profile, model),
         **plain,
-        **_choose_level_zero_gpus(facts, chosen, user_flags),
-        **_choose_xpu_dtype(profile, chosen, thresholds, user_flags.vllm.refuse_float16(model.model_type)),
+        **_choose_level_zero_gpus(facts, fit_result, user_flags),
+        **_choose_xpu_dtype(profile, fit_result, thresholds, user_flags.vllm.refuse_float16(model.model_type)),
     }
     return Decision(
-        values, (*chosen.findings, *_find_xpu_notices(chosen, model, user_flags, thresholds)), uses=chosen.uses
+        values,
+        (*fit_result.findings, *_find_xpu_notices(fit_result, model, user_flags, thresholds)),
+        uses=fit_result.uses,
     )
 
 

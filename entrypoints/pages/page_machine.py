@@ -33,14 +33,14 @@ def render_machine(facts: Facts, uses: tuple[Use, ...], tensor: int = 1) -> str:
     """Draw NUMA nodes as boxes with their devices; each group of `tensor` ranks has a colour."""
     places = _choose_places(uses, max(1, tensor))
     sizes = {_format_memory(device.memory_total) for device in facts.devices if device.memory_total}
-    same = sizes.pop() if len(sizes) == 1 else ""
+    common_size = sizes.pop() if len(sizes) == 1 else ""
     homes = {node.id for node in facts.nodes}
     homeless = tuple(device for device in facts.devices if device.node not in homes)
-    boxes = "".join(_render_node(facts, node, places, not same) for node in facts.nodes)
+    boxes = "".join(_render_node(facts, node, places, not common_size) for node in facts.nodes)
     if homeless:
-        cards = "".join(_render_device(device, places, not same) for device in homeless)
+        cards = "".join(_render_device(device, places, not common_size) for device in homeless)
         boxes += f'<div class="node"><h3>NUMA node unknown</h3><div class="devices">{cards}</div></div>'
-    return f'<p>{escape(_format_legend(facts, uses, same))}</p><div class="nodes">{boxes}</div>'
+    return f'<p>{escape(_format_legend(facts, uses, common_size))}</p><div class="nodes">{boxes}</div>'
 
 
 def _choose_places(uses: tuple[Use, ...], tensor: int) -> dict[int, _Place]:

@@ -75,10 +75,10 @@ def find_attention_refusals(
         expected = f"a name such as {', '.join(close)}" if close else f"one of vLLM's {len(release['names'])} backends"
         yield Refusal(_read_backend(settings), f"{ATTENTION_BACKEND} {name}", expected, is_misspelt=True)
         return
-    known = {option for answer in release["refusals"] if isinstance(answer, list) for option in answer}
-    for option in (option for option in options if option.startswith(CACHE_TYPE) and option not in known):
+    judged_options = {option for answer in release["refusals"] if isinstance(answer, list) for option in answer}
+    for option in (option for option in options if option.startswith(CACHE_TYPE) and option not in judged_options):
         if option.split()[1] not in OF_EVERY_BACKEND and not lists.assumed:  # forks have types of their own
-            types = sorted(name.split()[1] for name in known if name.startswith(CACHE_TYPE))
+            types = sorted(name.split()[1] for name in judged_options if name.startswith(CACHE_TYPE))
             yield Refusal(CACHE_TYPE, f"{option}: invalid value", f"one of {', '.join(types)}", is_misspelt=True)
             return
     layer = _describe_layer(model, lists, settings)

@@ -81,8 +81,8 @@ def find_distant(
 def _is_narrowed(profile: Mapping[str, Any], user_flags: UserFlags) -> bool:
     """Tell whether a variable of the vendor's runtime selects devices."""
     names = tuple((profile.get("variables") or {}).get("devices", ()))
-    chosen = (value for name, value in user_flags.env.items() if names and name.startswith(names))
-    return any(value.strip().lower() not in ("", "all", "void", "none") for value in chosen)
+    user_values = (value for name, value in user_flags.env.items() if names and name.startswith(names))
+    return any(value.strip().lower() not in ("", "all", "void", "none") for value in user_values)
 
 
 def _find_halves(group: Group, facts: Facts) -> list[Group]:

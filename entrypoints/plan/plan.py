@@ -315,13 +315,13 @@ def _merge_cascade(
 ) -> Cascade:
     """Lay the settings over one another. Those of the caches depend on all others, and are defaults themselves."""
     recipe = request.flags.recipe
-    weaker = [
+    weaker_layers = [
         (DEFAULT, defaults.values),
         *_list_profile_layers(profile),
         (RECIPE, {**recipe.flags, **recipe.env}),
     ]
     decided = (DECISION, settings.this_host)
-    settable = {name for _, values in (*weaker, decided) for name in values} | _CACHED | profile["caches"].keys()
+    settable = {name for _, values in (*weaker_layers, decided) for name in values} | _CACHED | profile["caches"].keys()
     variables = {
         name: value
         for name, value in _list_user_variables(request.facts, request.flags).items()
@@ -332,9 +332,9 @@ def _merge_cascade(
         (ENVIRONMENT, _select_user_variables(variables, settable, tuple(profile["variables"]["shown"]))),
         (COMMAND_LINE, request.stated),
     ]
-    without_caches = merge_setting_layers([*weaker, decided, *user])
+    without_caches = merge_setting_layers([*weaker_layers, decided, *user])
     cache, cache_values = _plan_caches(profile, request, without_caches)
-    stated = [*weaker, (DEFAULT, cache_values), *user]
+    stated = [*weaker_layers, (DEFAULT, cache_values), *user]
     return Cascade(stated, merge_setting_layers([*stated, decided]), cache)
 
 
@@ -457,14 +457,16 @@ def _plan_rank(
     mine = of_rank(across, values, user_flags, rank)
     decided = {**values, **rank_settings(across, values, user_flags, rank)}
     stated = [(origin, keep_rank_settings(layer_values, mine)) for origin, layer_values in layers]
-    chosen = merge_setting_layers([*stated, (DECISION, decided)])
-    env = _new_variables(chosen)
+    layered_settings = merge_setting_layers([*stated, (DECISION, decided)])
+    env = _new_variables(layered_settings)
     if not uses_ray(across, values, user_flags):
-        return RankPlan(rank, make_serve_command(profile, chosen, _format_vllm_flags(chosen, mine), mine), env)
+        return RankPlan(
+            rank, make_serve_command(profile, layered_settings, _format_vllm_flags(layered_settings, mine), mine), env
+        )
     devices = devices_of_rank(across, values, user_flags)
     if rank:
         return RankPlan(rank, ray_worker(profile["python"], across, devices), env)
-    argv = make_serve_command(profile, chosen, _format_vllm_flags(chosen, mine), mine)
+    argv = make_serve_command(profile, layered_settings, _format_vllm_flags(layered_settings, mine), mine)
     return RankPlan(rank, argv, env, (ray_head(profile["python"], across, devices),))
 
 
@@ -585,8 +587,8 @@ def _make_reason(name: str, item: Chosen) -> Reason:
         for origin, value in item.overridden
         if value.because and value.value != item.value.value
     )
-    same = item.value.instead + tuple(overridden)
-    return Reason(name, _format_setting_value(item.value.value), item.origin, item.value.because, same)
+    alternatives = item.value.instead + tuple(overridden)
+    return Reason(name, _format_setting_value(item.value.value), item.origin, item.value.because, alternatives)
 
 
 def _make_findings(profile: Mapping[str, Any], notices: Iterable[Notice]) -> tuple[Finding, ...]:

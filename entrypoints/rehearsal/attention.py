@@ -235,8 +235,8 @@ def _ask_backend(platform: Any, kind: str, backend: Any, fields: Mapping[str, An
         _, heading, listed = str(error).rpartition("Reason: [")
         is_list = heading and listed.endswith("]")
         reasons = listed[:-1].replace("'", "").split(", ") if is_list else [str(error).strip() or "refused"]
-        known = [reason for reason in reasons if not NOT_ASKED.search(reason)]
-        return None if "ImportError" in str(error) or not known else ", ".join(known)
+        asked_reasons = [reason for reason in reasons if not NOT_ASKED.search(reason)]
+        return None if "ImportError" in str(error) or not asked_reasons else ", ".join(asked_reasons)
     except Exception:  # noqa: BLE001 - what is not a refusal says nothing about the layer
         return None
     return ""

@@ -80,8 +80,10 @@ def _write_files(arguments: Arguments, profile: Profile, facts: Facts, findings:
 def _print_findings(arguments: Arguments, env: Env, profile: Profile, findings: tuple[Finding, ...]) -> None:
     """Print findings of the severities that --only names, unless a file is standard output already."""
     if arguments.options.json:
-        chosen = [finding for finding in findings if not arguments.only or finding.severity in arguments.only]
-        emit_json([to_json(finding) for finding in chosen])
+        selected_findings = [
+            finding for finding in findings if not arguments.only or finding.severity in arguments.only
+        ]
+        emit_json([to_json(finding) for finding in selected_findings])
     elif "-" not in (arguments.junit, arguments.html):
         from entrypoints.checks.report import format_check_report, look_at_output
 

@@ -82,8 +82,10 @@ def _tell_first_error(text: str, profile: Mapping[str, Any], matches: Sequence[M
     """Say on standard error that no cause is known, and what the first error is."""
     words = profile.get("words") or {}
     error = find_first_error(text)
-    known = error in {match.line for match in matches}
-    error_text = f"\n    {translate_phrase(words, 'the first error is: {}', error)}" if error and not known else ""
+    is_explained = error in {match.line for match in matches}
+    error_text = (
+        f"\n    {translate_phrase(words, 'the first error is: {}', error)}" if error and not is_explained else ""
+    )
     if not matches:
         nothing = translate_text(words, f"image {profile['variant']} knows no failure with these lines")
         hint = _OTHER_IMAGE.format(find_ids(text)[0]) if find_ids(text) else _ELSEWHERE

@@ -76,8 +76,8 @@ def time_limit(facts: Facts) -> int | None:
 def place_ranks(available: tuple[Domain, ...], count: int, limit: int | None) -> tuple[Rank, ...]:
     """Give each rank its node, cores and memory: nodes with the most memory first, several ranks per node if needed."""
     largest = sorted(available, key=lambda domain: (-domain.memory, domain.node))[:count]
-    chosen = sorted(largest, key=lambda domain: domain.node)
-    homes = [chosen[number * len(chosen) // count] for number in range(count)]
+    sorted_domains = sorted(largest, key=lambda domain: domain.node)
+    homes = [sorted_domains[number * len(sorted_domains) // count] for number in range(count)]
     most = None if limit is None else max(1, limit // count)
     ranks = []
     for number, home in enumerate(homes):

@@ -101,8 +101,10 @@ def _batch_factor(user_flags: UserFlags) -> int:
     """Return 2 in vLLM's throughput mode, else 1."""
     if user_flags.flag(MODE) == THROUGHPUT:
         return 2
-    chosen = user_flags.intents.optimize == THROUGHPUT and MODE in user_flags.known and MODE not in user_flags.flags
-    return 2 if chosen else 1
+    chooses_mode = (
+        user_flags.intents.optimize == THROUGHPUT and MODE in user_flags.known and MODE not in user_flags.flags
+    )
+    return 2 if chooses_mode else 1
 
 
 def effective_space(values: Mapping[str, Value], user_flags: UserFlags, name: str) -> int | None:
@@ -112,5 +114,5 @@ def effective_space(values: Mapping[str, Value], user_flags: UserFlags, name: st
         return int(user) * GIB if is_number(user) else None
     if name in values:
         return int(str(values[name].value)) * GIB
-    chosen = values.get(CACHE_BYTES)
-    return int(str(chosen.value)) if chosen else user_flags.number(CACHE_BYTES)
+    cache_bytes = values.get(CACHE_BYTES)
+    return int(str(cache_bytes.value)) if cache_bytes else user_flags.number(CACHE_BYTES)

@@ -44,13 +44,13 @@ def choose_layout(case: Case, size: int) -> tuple[Layout, dict[str, Value]]:
         return _over_hosts(case, domains, hosts)
     check_experts(case.model, _has_expert_parallelism(case))
     if user:
-        chosen, error = (
+        user_layout, error = (
             _make_cpu_layout(case, domains, user),
             impossible_size(case.model, RULES, user, _has_expert_parallelism(case)),
         )
         if error:
             raise error
-        return chosen, {intents.TENSOR: Value(str(user), "")}
+        return user_layout, {intents.TENSOR: Value(str(user), "")}
     copies = _choose_copies_layout(case, domains, size)
     if copies:
         small = "" if case.user_flags.intents.optimize else _too_small(case, size)

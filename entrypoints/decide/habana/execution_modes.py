@@ -235,9 +235,9 @@ def model_settings(case: HabanaCase) -> dict[str, Value]:
         values["ENABLE_SKIP_REMOVAL_OF_GRAPH_INPUT_IDENTITY_NODES"] = Value("true", because)
     lengths = case.user_flags.intents.input
     if case.thresholds.number("zero_padding"):
-        same = lengths is not None and lengths[0] == lengths[1]
-        because = "all prompts have the same length" if same else "padding with zeros costs less"
-        values["VLLM_ZERO_PADDING"] = Value("false" if same else "true", because)
+        has_equal_lengths = lengths is not None and lengths[0] == lengths[1]
+        because = "all prompts have the same length" if has_equal_lengths else "padding with zeros costs less"
+        values["VLLM_ZERO_PADDING"] = Value("false" if has_equal_lengths else "true", because)
     return values
 
 

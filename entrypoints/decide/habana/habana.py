@@ -53,31 +53,31 @@ _TRIES = 4
 def decide(profile: Mapping[str, Any], facts: Facts, model: ModelFacts, user_flags: UserFlags) -> Decision:
     """Choose every setting that the user did not set. Raises as `fit_model`, and USAGE for invalid numbers."""
     case = HabanaCase(profile, _select_user_modules(facts, user_flags), model, user_flags)
-    chosen = _fit_cards(case)
-    demand = make_graph_demand(case, chosen)
+    card_fit = _fit_cards(case)
+    demand = make_graph_demand(case, card_fit)
     warmup = choose_graphs(demand, case.thresholds, user_flags.env)
     folder = f"{_find_cache_root(case)}/buckets"
     values = {
-        **_choose_parallelism(case, chosen),
-        **_choose_gaudi_utilisation(case, chosen),
-        **choose_gaudi_lengths(case, chosen, demand),
+        **_choose_parallelism(case, card_fit),
+        **_choose_gaudi_utilisation(case, card_fit),
+        **choose_gaudi_lengths(case, card_fit, demand),
         **_resolve_bucket_files(warmup, folder),
         **_choose_warmup(case, warmup),
-        **choose_execution_mode(case, chosen),
-        **_choose_gaudi_modules(chosen.devices),
-        **_choose_bound_cores(case, chosen.devices),
-        **choose_quantisation(case, chosen),
+        **choose_execution_mode(case, card_fit),
+        **_choose_gaudi_modules(card_fit.devices),
+        **_choose_bound_cores(case, card_fit.devices),
+        **choose_quantisation(case, card_fit),
         **model_settings(case),
         **choose_gaudi_profiler(case, _find_cache_root(case)),
     }
     files = {f"{folder}/{name}": text for name, text in warmup.files.items()}
     findings = (
-        *chosen.findings,
-        *find_gaudi_notices(case, chosen),
-        *check_manual_limits(case, chosen, demand),
+        *card_fit.findings,
+        *find_gaudi_notices(case, card_fit),
+        *check_manual_limits(case, card_fit, demand),
         *_slow_start(case, warmup),
     )
-    return Decision(values, findings, files, chosen.uses)
+    return Decision(values, findings, files, card_fit.uses)
 
 
 def _select_user_modules(facts: Facts, user_flags: UserFlags) -> Facts:
@@ -151,12 +151,12 @@ def _repeat_fit(case: HabanaCase, *, pcie: bool) -> Fit:
     )
     model, ranks, unused = _of_usual_length(case), 0, 0
     for _ in range(_TRIES):
-        chosen = fit_model(case.facts, model, user_flags, _make_habana_rules(case, unused, pcie=pcie))
-        if chosen.tensor * chosen.pipeline == ranks:
+        fit_result = fit_model(case.facts, model, user_flags, _make_habana_rules(case, unused, pcie=pcie))
+        if fit_result.tensor * fit_result.pipeline == ranks:
             break
-        ranks = chosen.tensor * chosen.pipeline
-        unused = _compute_withheld_bytes(case, ranks, chosen.length)
-    return chosen
+        ranks = fit_result.tensor * fit_result.pipeline
+        unused = _compute_withheld_bytes(case, ranks, fit_result.length)
+    return fit_result
 
 
 def _of_usual_length(case: HabanaCase) -> ModelFacts:

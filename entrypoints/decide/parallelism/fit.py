@@ -120,14 +120,14 @@ def fit_model(facts: Facts, model: ModelFacts, user_flags: UserFlags, rules: Rul
     unset = {
         name: value for name, value in values.items() if name not in user_flags.flags and is_known(user_flags, name)
     }
-    chosen = unset.get(SEQUENCES)
+    sequence_limit = unset.get(SEQUENCES)
     return Fit(
         devices,
         choice.split.tensor,
         choice.split.pipeline,
         choice.split.data,
         choice.length,
-        int(str(chosen.value)) if chosen else user_flags.number(SEQUENCES),
+        int(str(sequence_limit.value)) if sequence_limit else user_flags.number(SEQUENCES),
         choice.tokens,
         unset,
         (
@@ -328,8 +328,8 @@ def _choose_utilisation(case: FitCase) -> dict[str, Value]:
     if case.memory.cache is not None:
         return {}
     share, total = case.memory.share, case.memory.total
-    rest = gib(total * (1 - share))
-    because = f"{rest} of {gib(total)} stay free for the driver and for memory that vLLM does not count"
+    unused_memory = gib(total * (1 - share))
+    because = f"{unused_memory} of {gib(total)} stay free for the driver and for memory that vLLM does not count"
     more = "more: allocations of other libraries would fail and end the server"
     if share < case.rules.usable:
         because = f"other processes hold memory: {share:.0%} is free, and vLLM refuses to start with a larger share"

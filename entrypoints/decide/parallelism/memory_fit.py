@@ -41,13 +41,13 @@ class DeviceRoom(NamedTuple):
         """Return the figures as a part of a sentence."""
         peak = f", {gib(self.peak)} until all are loaded" if self.peak else ""
         changed = f" ({self.conversion}{peak})" if self.conversion else ""
-        rest = f"runtime and activations take {gib(self.other - self.draft - self.adapters)}"
+        runtime = f"runtime and activations take {gib(self.other - self.draft - self.adapters)}"
         if self.encoder.kind:
             most = gib(self.encoder.cache + self.encoder.activations)
-            rest = f"{rest}, up to {most} of it for the largest {self.encoder.kind} and the encoder's cache"
+            runtime = f"{runtime}, up to {most} of it for the largest {self.encoder.kind} and the encoder's cache"
         more = f", the draft model takes {gib(self.draft)}" if self.draft else ""
         more += f", LoRA adapters take {gib(self.adapters)}" if self.adapters else ""
-        return f"of {gib(self.usable)} usable per device, weights take {gib(self.weights)}{changed}{more} and {rest}"
+        return f"of {gib(self.usable)} usable per device, weights take {gib(self.weights)}{changed}{more} and {runtime}"
 
 
 class Choice(NamedTuple):

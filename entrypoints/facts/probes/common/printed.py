@@ -36,11 +36,11 @@ def json_in(text: str) -> Any:
 
     decoder = json.JSONDecoder()
     for start in islice(_JSON.finditer(text), _STARTS):
-        rest = text[start.start() :].strip()
+        printed_text = text[start.start() :].strip()
         try:
-            value = decoder.raw_decode(rest)[0]
+            value = decoder.raw_decode(printed_text)[0]
         except json.JSONDecodeError as error:
-            if error.pos >= len(rest) - _LITERAL or error.msg.startswith("Unterminated"):
+            if error.pos >= len(printed_text) - _LITERAL or error.msg.startswith("Unterminated"):
                 return None
             continue
         except (ValueError, RecursionError):
