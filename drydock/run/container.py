@@ -127,7 +127,7 @@ class Container(Record):
     arguments: tuple[str, ...]
     model: Bind | None
     cache: str
-    start: int
+    start_minutes: int
     """Minutes that a first start may take; 0 if the accelerator's record does not say."""
     address: str
     """Never empty. With the host's network the server listens on it, otherwise docker does."""
@@ -171,7 +171,7 @@ class Container(Record):
     """The user's variables whose values the shell has, or a secret."""
     volumes: tuple[Bind, ...]
     """The user's."""
-    once: bool
+    ends_by_itself: bool
     """Whether it runs something else than serve: it ends by itself, and clients cannot connect."""
     claim: str
     """Name of the claim of its cache in Kubernetes: that of the server."""
@@ -181,9 +181,9 @@ class Container(Record):
     """Whether this machine has the accelerator."""
     notes: tuple[str, ...]
     """Other remarks than the reason for each option (drydock/run/option_reasons.py)."""
-    beyond: tuple[str, ...]
+    absent_cards: tuple[str, ...]
     """The chosen cards that this machine, which has others, does not have."""
-    missing: tuple[str, ...]
+    missing_parts: tuple[str, ...]
     """What the container needs and this machine lacks; the same cards among it."""
 
 
@@ -211,7 +211,7 @@ def make_container(variant: Variant, request: RunRequest, machine: Machine) -> C
         arguments=_make_arguments(command, request, network, address, files.reference),
         model=files.model,
         cache=_parse_cache(request.cache or f"drydock-{variant.accelerator}-cache"),
-        start=int(run.start.value.removesuffix("m")) if run.start else 0,
+        start_minutes=int(run.start.value.removesuffix("m")) if run.start else 0,
         address=address,
         port=request.port,
         key_required=serves and _needs_key(request, address),
@@ -242,7 +242,7 @@ def make_container(variant: Variant, request: RunRequest, machine: Machine) -> C
         user_env={**variables.user_env, **devices.modules},
         passed_names=variables.passed_names,
         volumes=files.volumes,
-        once=not serves,
+        ends_by_itself=not serves,
         claim=server,
         downloads=() if files.model else list_download_variables(files.reference),
         native=native,
@@ -255,8 +255,8 @@ def make_container(variant: Variant, request: RunRequest, machine: Machine) -> C
             *_note_unused_model(verb, files.reference),
             *devices.notes,
         ),
-        beyond=devices.beyond,
-        missing=(*devices.beyond, *devices.missing, *files.missing),
+        absent_cards=devices.absent_cards,
+        missing_parts=(*devices.absent_cards, *devices.missing_parts, *files.missing_parts),
     )
 
 
@@ -333,9 +333,9 @@ class _Devices(NamedTuple):
     visible: Mapping[str, str]
     modules: Mapping[str, str]
     """The variable with the user's --modules."""
-    beyond: tuple[str, ...]
+    absent_cards: tuple[str, ...]
     """The chosen cards that this machine does not have."""
-    missing: Sequence[str]
+    missing_parts: Sequence[str]
     notes: Sequence[str]
 
 
@@ -362,8 +362,8 @@ def _choose_devices(variant: Variant, request: RunRequest, machine: Machine, com
         files=files,
         visible=device_files.select_visible_cards(run, chosen_cards, numbers),
         modules={MODULES_VARIABLE: ",".join(map(str, modules.numbers))} if modules else {},
-        beyond=(*(modules.absent if modules else ()), *absent_cards),
-        missing=missing,
+        absent_cards=(*(modules.absent if modules else ()), *absent_cards),
+        missing_parts=missing,
         notes=[note] if note else [],
     )
 
@@ -412,7 +412,7 @@ class _ContainerFiles(NamedTuple):
     """Those of the record."""
     volumes: tuple[Bind, ...]
     """A recorded host's files, then the user's."""
-    missing: Sequence[str]
+    missing_parts: Sequence[str]
 
 
 def _choose_files(request: RunRequest, machine: Machine, command: _Command, devices: _Devices) -> _ContainerFiles:

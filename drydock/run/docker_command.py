@@ -126,7 +126,7 @@ def _join_csv(*fields: str) -> str:
 
 
 def _list_published_ports(container: Container) -> tuple[str, ...]:
-    if container.once or container.network in (HOST, "none"):
+    if container.ends_by_itself or container.network in (HOST, "none"):
         return ()
     return (
         f"{bracket_address(container.address)}:{container.port}:{API_PORT}",
@@ -205,7 +205,7 @@ def _make_compose_service(container: Container) -> dict[str, Any]:
         "pull_policy": "never" if is_local(container.image) else "",
         "container_name": container.name,
         "command": list(container.arguments),
-        "restart": "" if container.once else "unless-stopped",
+        "restart": "" if container.ends_by_itself else "unless-stopped",
         "stop_grace_period": f"{STOP_SECONDS}s",
         "read_only": True,
         "tmpfs": [f"{TMP}:exec,mode=1777"],

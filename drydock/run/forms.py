@@ -74,11 +74,12 @@ def print_container(
     Raises HostError for chosen cards that this machine does not have.
     """
     of_docker = {"lifetime": lifetime} if form == "docker" else {}
-    if container.beyond and form != "kubernetes":
+    if container.absent_cards and form != "kubernetes":
         raise HostError(
-            *container.beyond, hint="choose cards that exist, or leave --devices and --modules out for all of them"
+            *container.absent_cards,
+            hint="choose cards that exist, or leave --devices and --modules out for all of them",
         )
-    remarks = [*list_run_remarks(variant, container, form), *(container.missing if container.native else ())]
+    remarks = [*list_run_remarks(variant, container, form), *(container.missing_parts if container.native else ())]
     remarks += REMARKS[form](container) if form in REMARKS else ()
     if container.key_required and form not in ("kubernetes", "quadlet"):
         remarks.append(f"set {access.API_KEY} where this runs: it does not start without a key for clients")
@@ -116,7 +117,7 @@ def list_run_remarks(variant: Variant, container: Container, form: str) -> tuple
 
 def report_started(identity: str, container: Container, *, json: bool) -> None:
     """Print which container was started, and on standard error what to do with it."""
-    if container.once:
+    if container.ends_by_itself:
         log(f"log: docker logs --follow {container.name}; remove it: docker rm --force {container.name}")
         result = {"id": identity, "name": container.name, "image": container.image}
         write_output(format_json(result) if json else f"{container.name}\n{identity}\n")

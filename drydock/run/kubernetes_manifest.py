@@ -78,7 +78,7 @@ def make_objects(container: Container) -> tuple[dict[str, Any], ...]:
         *((_make_claim_template(container),) if container.device_class else ()),
         *((_make_pod_monitor(container),) * container.monitor),
     )
-    if container.once:
+    if container.ends_by_itself:
         return _make_volume_claim(container), _make_run_job(container), *more
     return _make_volume_claim(container), _make_server_deployment(container), _make_server_service(container), *more
 
@@ -87,7 +87,7 @@ def list_cluster_remarks(container: Container) -> Iterable[str]:
     """Yield what must be set up in the cluster, outside the manifest."""
     yield from _secret_remarks(container)
     devices = container.device_class or container.resource
-    if container.once and devices:
+    if container.ends_by_itself and devices:
         yield f"the Job waits until {container.count} of {devices} are free on a node"
     if is_local(container.image):
         yield f"image {container.image} exists on this machine only: push it, then --image (in a topology.yaml, image)"
@@ -137,13 +137,13 @@ def _make_named_object(kind: str, version: str, container: Container, **fields: 
 
 def _make_selector_labels(container: Container) -> dict[str, str]:
     """Return the labels that a Service selects pods by; a Job has others, or it would get requests."""
-    name = "drydock-job" if container.once else "vllm"
+    name = "drydock-job" if container.ends_by_itself else "vllm"
     return {"app.kubernetes.io/name": name, "app.kubernetes.io/instance": container.name}
 
 
 def _make_volume_claim(container: Container) -> dict[str, Any]:
     spec = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": CACHE_SIZE}}}
-    server = container.model_copy(update={"name": container.claim, "once": False})
+    server = container.model_copy(update={"name": container.claim, "ends_by_itself": False})
     return _make_named_object("PersistentVolumeClaim", "v1", server, spec=spec)
 
 
@@ -232,11 +232,11 @@ def _make_container_spec(container: Container) -> dict[str, Any]:
         "image": container.image,
         **({"imagePullPolicy": "Never"} if is_local(container.image) else {}),
         "args": [double_dollars(word) for word in container.arguments],
-        **({} if container.once else {"ports": _list_pod_ports(container)}),
+        **({} if container.ends_by_itself else {"ports": _list_pod_ports(container)}),
         "env": list(_list_pod_environment(container)),
         **({"resources": resources} if resources else {}),
         "securityContext": _make_security_context(container),
-        **({} if container.once else _make_probes_and_hooks(container)),
+        **({} if container.ends_by_itself else _make_probes_and_hooks(container)),
         "volumeMounts": list(_volume_mounts(container)),
     }
 
@@ -251,7 +251,7 @@ def _list_pod_ports(container: Container) -> list[dict[str, Any]]:
 def _make_probes_and_hooks(container: Container) -> dict[str, Any]:
     """Return the probes of a server, and what happens before its end."""
     return {
-        "startupProbe": _make_http_probe("/startupz", max(START_SECONDS, 60 * container.start) // ASK_EVERY),
+        "startupProbe": _make_http_probe("/startupz", max(START_SECONDS, 60 * container.start_minutes) // ASK_EVERY),
         "readinessProbe": _make_http_probe("/readyz", 1),
         "livenessProbe": _make_http_probe("/livez", 3),
         "lifecycle": {"preStop": {"exec": {"command": [*PAUSE, f"import time; time.sleep({PRESTOP_SECONDS})"]}}},

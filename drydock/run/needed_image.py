@@ -43,13 +43,13 @@ def take_adopted(variant: Variant, request: RunRequest, here: Here) -> RunReques
 
 def check_present(container: Container) -> None:
     """Raise HostError with all devices, folders and files that the container needs and this machine lacks."""
-    if not container.missing:
+    if not container.missing_parts:
         return
-    paths = [text for text in container.missing if text.startswith(NO_PATH)]
-    devices = "load the driver" if len(paths) < len(container.missing) else ""
+    paths = [text for text in container.missing_parts if text.startswith(NO_PATH)]
+    devices = "load the driver" if len(paths) < len(container.missing_parts) else ""
     folders = "name a folder or file of this machine, or a model's hub id, OWNER/NAME" if paths else ""
     hint = "; ".join(filter(None, [devices, folders, "--print shows the command"]))
-    raise HostError(*(f"{text} on this machine" for text in container.missing), hint=hint)
+    raise HostError(*(f"{text} on this machine" for text in container.missing_parts), hint=hint)
 
 
 def require_image(container: Container, target: str, here: Here, ours: str = "") -> Container:

@@ -123,7 +123,7 @@ def _of_groups(run: Run, container: Container, form: str) -> Iterable[tuple[str,
 
 def _of_address(container: Container, form: str) -> Iterable[tuple[str, str, str]]:
     """Yield who can connect, and how to change that."""
-    if form == "kubernetes" or container.once or container.network == "none":
+    if form == "kubernetes" or container.ends_by_itself or container.network == "none":
         return
     where = f"{bracket_address(container.address)}:{container.port}"
     only = f"only this machine can connect; --port {EVERY_ADDRESS}:{container.port} lets others"

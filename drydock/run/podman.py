@@ -92,9 +92,9 @@ def make_quadlet_unit(container: Container) -> Unit:
         "Service": [
             ("EnvironmentFile", f"-{_file(container)}"),
             *pull,
-            *([("Type", "oneshot")] if container.once else again),
+            *([("Type", "oneshot")] if container.ends_by_itself else again),
         ],
-        **({} if container.once else {"Install": [("WantedBy", "default.target")]}),
+        **({} if container.ends_by_itself else {"Install": [("WantedBy", "default.target")]}),
     }
 
 

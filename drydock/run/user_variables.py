@@ -68,7 +68,12 @@ def with_allowed_hosts(container: Container) -> Container:
 
     A container that gets the key by name all the same does not compare names (plugin/drydock_plugin/guard.py).
     """
-    if container.once or container.key_required or container.network == "none" or access.is_exposed(container.address):
+    if (
+        container.ends_by_itself
+        or container.key_required
+        or container.network == "none"
+        or access.is_exposed(container.address)
+    ):
         return container
     of_engine = () if container.network == user_options.HOST else (container.name,)  # other containers of its network
     names = dict.fromkeys((*access.NAMES_HERE, access.bracket_address(container.address), *of_engine))
@@ -85,7 +90,7 @@ def set_key(container: Container, request: RunRequest, keys: Sequence[str]) -> N
             f"the key of {access.FLAG} is passed as {access.API_KEY}; set that variable or use --api-key-file, or your"
             " shell's history keeps the key"
         )
-    if not container.once:
+    if not container.ends_by_itself:
         access.check_variable()
     if container.key_required:
         access.require_key(container.address, container.port)

@@ -158,7 +158,7 @@ def run_on_engine(project: Project, target: str, request: RunRequest, options: R
         log(f"warning: {limit}")
     container = needed_image.require_image(container, target, machine, ours)
     shown = user_variables.hide_values(variant, container)
-    terminal = container.once and not options.detach and machine.terminal()
+    terminal = container.ends_by_itself and not options.detach and machine.terminal()
     lifetime = ("--detach",) if options.detach else ("--rm", *(("--interactive", "--tty") if terminal else ()))
     log(
         docker_command.docker_text(

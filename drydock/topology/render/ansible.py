@@ -142,7 +142,7 @@ def _make_host_variables(
 def _make_rank_options(item: Placed) -> dict[str, Any]:
     """Return a rank's container, in the terms of community.docker.docker_container."""
     options = item.container
-    minutes = max(START_SECONDS // 60, options.start)
+    minutes = max(START_SECONDS // 60, options.start_minutes)
     return _add_label({
         "name": item.name,
         "image": options.image,

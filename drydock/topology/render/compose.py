@@ -184,7 +184,7 @@ def _make_ranktable_mount() -> dict[str, Any]:
 
 def compute_start_period(ranks: Sequence[Placed]) -> int:
     """Return the seconds that the first start of the slowest server may take."""
-    return max([START_SECONDS, *(60 * item.container.start for item in ranks)])
+    return max([START_SECONDS, *(60 * item.container.start_minutes for item in ranks)])
 
 
 def _make_router_service(router: RouterPlan, seconds: int) -> dict[str, Any]:

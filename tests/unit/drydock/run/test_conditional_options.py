@@ -32,7 +32,7 @@ def test_eight_gaudi2e_cards_get_the_rights_that_host_nics_need(tmp_path: Path, 
     assert container.devices == ("/dev/infiniband/uverbs0", "/dev/infiniband/uverbs1", "/dev/infiniband/rdma_cm")
     assert container.capabilities == RIGHTS
     assert container.network == "host"
-    assert container.missing == ()
+    assert container.missing_parts == ()
     assert "--cap-add IPC_LOCK: memory is registered with the network cards." in [
         *format_option_reasons(container.record, container, "docker")
     ]

@@ -28,7 +28,7 @@ def test_all_device_files_of_this_machine_are_passed_and_nothing_is_missing(tmp_
     assert container.count == 4
     assert container.groups == ("1000",)
     assert [mount.target for mount in container.mounts] == ["/usr/local/Ascend/driver"]  # the optional one is not there
-    assert container.missing == ()
+    assert container.missing_parts == ()
     assert container.env == {"HCCL_OP": "1"}
     assert (
         container.runtime,
@@ -51,7 +51,7 @@ def test_only_the_chosen_cards_are_passed_and_no_variable_selects_them(tmp_path:
 def test_what_a_machine_with_the_accelerator_lacks_is_listed(tmp_path: Path) -> None:
     container = made(NODES, machine(tmp_path, [*CARDS[:1], "/dev/davinci_manager"]), devices="0,7")
 
-    assert container.missing == (
+    assert container.missing_parts == (
         "no device 7 among /dev/davinci[0-9]*",
         "no device /dev/devmm_svm",
         "no file or folder /usr/local/Ascend/driver",
@@ -63,10 +63,10 @@ def test_cards_that_are_not_there_are_refused_also_where_a_runtime_passes_them(t
     counted = record.model_copy(update={"devices": NODES.devices[:1]})
     here = machine(tmp_path, CARDS)
 
-    assert made(counted, here, devices="3,4").missing == ("no device 4 among /dev/davinci[0-9]*",)
-    assert made(counted, here, devices="3,4").beyond == ("no device 4 among /dev/davinci[0-9]*",)
-    assert made(counted, here, devices="0-3").missing == ()
-    assert made(counted, machine(tmp_path / "other"), devices="9").beyond == ()  # printed for another machine
+    assert made(counted, here, devices="3,4").missing_parts == ("no device 4 among /dev/davinci[0-9]*",)
+    assert made(counted, here, devices="3,4").absent_cards == ("no device 4 among /dev/davinci[0-9]*",)
+    assert made(counted, here, devices="0-3").missing_parts == ()
+    assert made(counted, machine(tmp_path / "other"), devices="9").absent_cards == ()  # printed for another machine
 
 
 def test_an_accelerator_without_cards_takes_no_device_numbers(tmp_path: Path) -> None:
@@ -77,13 +77,13 @@ def test_an_accelerator_without_cards_takes_no_device_numbers(tmp_path: Path) ->
 def test_a_machine_without_its_cards_lacks_devices(tmp_path: Path) -> None:
     container = made(NODES, machine(tmp_path, [*SHARED, *DRIVER]))
 
-    assert container.missing == ("no device /dev/davinci[0-9]*",)
+    assert container.missing_parts == ("no device /dev/davinci[0-9]*",)
 
 
 def test_an_optional_device_is_not_missing(tmp_path: Path) -> None:
     record = Run.model_validate({"devices": [node("/dev/a"), node("/dev/b", optional=True)]})
 
-    assert made(record, machine(tmp_path, ["/dev/a"])).missing == ()
+    assert made(record, machine(tmp_path, ["/dev/a"])).missing_parts == ()
 
 
 def test_for_another_machine_the_usual_cards_and_all_mounts_are_assumed(tmp_path: Path) -> None:
@@ -103,7 +103,7 @@ def test_of_two_kinds_of_device_files_the_existing_one_is_passed(tmp_path: Path)
     })  # fmt: skip
     here = made(record, machine(tmp_path / "v5e", ["/dev/accel0", "/dev/accel1"]))
 
-    assert (here.devices, here.count, here.missing) == (("/dev/accel0", "/dev/accel1"), 2, ())
+    assert (here.devices, here.count, here.missing_parts) == (("/dev/accel0", "/dev/accel1"), 2, ())
     assert made(record, machine(tmp_path / "other")).devices == ("/dev/vfio/0", "/dev/vfio/1")
 
 
@@ -188,7 +188,7 @@ def test_a_model_is_an_existing_folder_or_a_hub_id(tmp_path: Path, model: str) -
 def test_a_missing_model_folder_is_only_an_error_at_start(tmp_path: Path) -> None:
     container = made(Run(), machine(tmp_path), model="/data/of/another/machine")
 
-    assert container.missing == ("no folder /data/of/another/machine",)
+    assert container.missing_parts == ("no folder /data/of/another/machine",)
 
 
 def test_a_hub_id_may_be_longer_than_a_file_name(tmp_path: Path) -> None:

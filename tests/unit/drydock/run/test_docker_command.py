@@ -228,7 +228,7 @@ def test_a_model_that_is_an_image_is_pulled_and_mounted_by_digest(tmp_path: Path
     container = made(Run(), machine(tmp_path), model=f"oci://{image}")
     assert options(container)["--mount"][0] == f"type=image,source={image},target=/models/tiny,readonly"
     assert f"docker pull --quiet {image} &&\ndocker run" in docker_command.shell_text(container)
-    assert (container.downloads, container.missing, container.arguments[2]) == ((), (), "/models/tiny")
+    assert (container.downloads, container.missing_parts, container.arguments[2]) == ((), (), "/models/tiny")
     mounted = {"type": "image", "source": image, "target": "/models/tiny", "read_only": True}
     assert service(container)["volumes"][0] == mounted
     jsonschema.validate(yaml.safe_load(docker_command.compose_text(container)), compose_schema())

@@ -54,7 +54,7 @@ def test_without_the_drivers_files_all_cards_are_passed_and_the_variable_chooses
 
 
 def test_a_module_that_is_not_there_is_missing(tmp_path: Path) -> None:
-    assert "no module 9" in on(write_modules(tmp_path), "0,9").beyond[0]
+    assert "no module 9" in on(write_modules(tmp_path), "0,9").absent_cards[0]
 
 
 @pytest.mark.parametrize(

@@ -30,7 +30,7 @@ def test_a_recorded_host_is_mounted_and_needs_no_device(target: str, joined: boo
 
     spec = made(target, "plan", "--rehearse", *words)
 
-    assert spec.missing == ()
+    assert spec.missing_parts == ()
     assert (spec.devices, spec.gpus, spec.runtime, spec.mounts, spec.privileged) == ((), "", "", (), False)
     assert ("--root=/recorded/root" if joined else "/recorded/root") in spec.arguments
     binds = {bind.target: bind.source for bind in spec.volumes}
