@@ -404,7 +404,8 @@ def _estimate_facts(facts: ModelFacts, config: Config, size: int, why: str) -> M
     if facts.geometry is None:
         return facts._replace(unknown=facts.unknown or why)
     weights = estimate_weights(config, facts.geometry)
-    return facts._replace(weights=weights, estimated=True, unknown=f"{why}: their size is an estimate from {_CONFIG}")
+    why_unknown = f"{why}: the size of the weights is an estimate from {_CONFIG}"
+    return facts._replace(weights=weights, estimated=True, unknown=why_unknown)
 
 
 def _read_config(folder: str) -> tuple[str, Config]:
