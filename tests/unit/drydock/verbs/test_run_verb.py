@@ -271,7 +271,7 @@ def test_everything_that_this_machine_lacks_is_listed_at_once(tmp_path: Path) ->
     ],
 )
 def test_what_is_missing_has_its_own_remedy(missing: tuple[str, ...], hint: str, tmp_path: Path) -> None:
-    container = made(NODES, machine(tmp_path)).model_copy(update={"missing": missing})
+    container = made(NODES, machine(tmp_path)).model_copy(update={"missing_parts": missing})
     with pytest.raises(HostError) as raised:
         needed_image.check_present(container)
     assert raised.value.hint.startswith(hint)
