@@ -9,6 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Iterator
@@ -134,13 +135,14 @@ class FragileEngine:
 
 
 def test_an_engine_that_dies_during_a_build_is_an_error_and_the_next_build_works(
-    small: Small, undisturbed: dict[str, Any], tmp_path: Path
+    small: Small, undisturbed: dict[str, Any]
 ) -> None:
-    engine = FragileEngine(tmp_path)
-    process = small.start_build(DOCKER_HOST=f"unix://{engine.path}")
-    assert any("layer.py install" in line for line in process.stderr or ())
-    engine.cut()
-    _, stderr = process.communicate(timeout=120)
+    with tempfile.TemporaryDirectory(prefix="drydock-") as folder:  # a socket's path has at most 107 bytes
+        engine = FragileEngine(Path(folder))
+        process = small.start_build(DOCKER_HOST=f"unix://{engine.path}")
+        assert any("layer.py install" in line for line in process.stderr or ())
+        engine.cut()
+        _, stderr = process.communicate(timeout=120)
 
     assert process.returncode in {EngineError.code, BuildError.code}, stderr[-2000:]
     assert "Traceback" not in stderr

@@ -90,9 +90,9 @@ def test_poisoned_files_of_an_entry_that_looks_whole(serve: Serve, volume: Path)
     assert poisoned.name in [path.name.rpartition(".")[0] for path in (volume / "quarantine").iterdir()]
 
 
-def test_an_entry_names_the_image_and_the_model_that_it_was_made_for(warm: Path) -> None:
+def test_an_entry_names_the_image_and_the_model_that_it_was_made_for(volume: Path) -> None:
     """A server uses no entry with other factors: unit tests of the cache."""
-    factors = json.loads((entries(warm)[-1] / "entry.json").read_text())["factors"]
+    factors = json.loads((entries(volume)[-1] / "entry.json").read_text())["factors"]
     assert factors["variant"] == "cpu-vllm0.32"
     assert factors["revision"]
 
