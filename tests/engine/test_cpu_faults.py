@@ -89,13 +89,13 @@ def test_a_killed_engine_core_is_a_failure_with_a_name(serving: Serve) -> None:
     container = serving()
     signal_engine(container, 9)
     killed = time.monotonic()
-    wait_until(lambda: status(container, "/readyz") != 200, "not ready", within=10)
+    wait_until(lambda: status(container, "/readyz") != 200, "not ready")
     unready = time.monotonic() - killed
     code = container.wait(timeout=60)["StatusCode"]
 
     assert code == errors.DIED, said(container)
     assert last_line(container).startswith("drydock: ended with exit code 9: VLLM::EngineCore (process ")
-    assert unready < 5  # a quarter of a second here; a busy machine needs longer
+    assert unready < 15  # a quarter of a second here; a busy machine needs longer
 
 
 @pytest.fixture(scope="module")

@@ -42,9 +42,9 @@ def test_a_request_for_log_probabilities_does_not_kill_the_engine(server: Contai
 
 
 def test_readiness_was_reached_in_phases_that_are_reported(server: Container) -> None:
-    with urllib.request.urlopen(demo.find_port_url(server, demo.STATUS_PORT, "/startupz"), timeout=10) as response:
+    with urllib.request.urlopen(demo.find_port_url(server, demo.STATUS_PORT, "/startupz"), timeout=60) as response:
         report = json.load(response)
-    with urllib.request.urlopen(demo.find_port_url(server, demo.STATUS_PORT, "/metrics"), timeout=10) as response:
+    with urllib.request.urlopen(demo.find_port_url(server, demo.STATUS_PORT, "/metrics"), timeout=60) as response:
         metrics = response.read().decode()
 
     assert report["phase"] == "ready"
@@ -53,7 +53,7 @@ def test_readiness_was_reached_in_phases_that_are_reported(server: Container) ->
 
 
 def test_the_rules_and_the_dashboard_name_metrics_that_this_vllm_has(server: Container) -> None:
-    with urllib.request.urlopen(demo.find_port_url(server, demo.API_PORT, "/metrics"), timeout=10) as response:
+    with urllib.request.urlopen(demo.find_port_url(server, demo.API_PORT, "/metrics"), timeout=60) as response:
         exported = set(re.findall(r"^(vllm:\w+)", response.read().decode(), re.MULTILINE))
     named = set(re.findall(r"vllm:\w+", "".join(render_monitoring_files(()).values())))
 
@@ -101,7 +101,7 @@ def test_it_serves_read_only_under_any_uid_and_drains_on_sigterm(hardened: Conta
     hardened.kill(signal="SIGTERM")
     stop_time = time.monotonic()
     code = hardened.wait(timeout=70)["StatusCode"]
-    reader.join(timeout=5)
+    reader.join(timeout=60)
 
     assert code == 0, hardened.logs(tail=30).decode(errors="replace")
     assert chunks[-1] == "data: [DONE]"
