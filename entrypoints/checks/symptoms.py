@@ -33,11 +33,17 @@ _EXIT = re.compile(
     r'"?[ :=(]{0,9}(-?\d{1,3})(?!\d)'
 )
 """As Docker, Kubernetes, Python and vLLM write an exit code; Python's is negative for a signal."""
+_OF_CHILD = re.compile(r"non-zero exit status|\bCommand '|\bcompil|\bCompil")
+"""In a line about a program that another one ran: its exit codes are none of the entrypoint's."""
 _SIGNAL = re.compile(
     r"(?:\b(?:[Kk]illed by|[Tt]erminated by|[Tt]erminated with|[Dd]ied with|[Dd]ied from) signal:? "
     r"|\bSignal (?=\d{1,2} \(SIG)|<Signals\.SIG[A-Z]{2,6}: |\bstatus=(?=\d{1,2}/[A-Z]))(\d{1,2})(?!\d)"
 )
 """As shells, Ray, torch's launcher, Python's subprocess and systemd write the signal that ended a process."""
+_KILLED = re.compile(r"(?m)^(?:[^\n]{0,200}: line \d{1,6}:\s{1,9}\d{1,9}\s)?Killed(?: {4}|$)")
+"""As a shell writes that its command, or one of its script, got SIGKILL."""
+_FIRST_SIGNAL = 128
+"""Exit codes from here on are a signal's."""
 _SIGNALS = {"HUP": 1, "INT": 2, "QUIT": 3, "ILL": 4, "ABRT": 6, "BUS": 7, "FPE": 8, "KILL": 9, "SEGV": 11, "TERM": 15}
 _ALONE = re.compile(r"(?i)(?:(?:exit(?:ed)?|return|error)?[ _]{0,9}(?:code|status)?[ :=]{0,9})(-?\d{1,3})[.]?")
 _SIGNAL_ALONE = re.compile(r"(?i)(?:signal[ :=]*)?(?:SIG([A-Z]{2,4})|(?<=[ :=])(\d{1,2}))")
@@ -246,11 +252,14 @@ def _find_exits(text: str, exits: Mapping[int, list[tuple[str, str]]]) -> Iterat
     earlier_codes: set[int] = set()
     codes = ((match, _to_shell_code(int(match[1]))) for match in _EXIT.finditer(text))
     signals = ((match, 128 + int(match[1])) for match in _SIGNAL.finditer(text))
-    for match, code in (*codes, *signals):
+    killed = ((match, 128 + _SIGNALS["KILL"]) for match in islice(_KILLED.finditer(text), 1))
+    for match, code in (*codes, *signals, *killed):
         if code in earlier_codes:
             continue
-        earlier_codes.add(code)
         start = text.rfind("\n", 0, match.start()) + 1
+        if code < _FIRST_SIGNAL and _OF_CHILD.search(text, start, match.end()):
+            continue
+        earlier_codes.add(code)
         for name, kind in exits.get(code, ()):
             yield _make_hit(text, start, match.start(), name, kind, 0)
 

@@ -553,6 +553,30 @@ ascend plug-in-differs TypeError: Can't instantiate abstract class NPUWorker wit
 cpu - TypeError: Can't instantiate abstract class Animal with abstract method speak
 cpu tensor-shape RuntimeError: The size of tensor a (64) must match the size of tensor b (128) at dimension 1
 tpu tpu-library-differs AttributeError: module 'libtpu' has no attribute 'get_library_path'
+neuron neuron-compiler-failed CalledProcessError: Command '['neuronx-cc', 'compile']' returned non-zero exit status 70.
+cuda - subprocess.CalledProcessError: Command '['x', '-v']' returned non-zero exit status 5.
+cuda - the helper's compiler ended with exit code 14
+ascend ascend-operator-failed E40021: Failed to compile Op [MatMulV2]. (oppath: [Compile /usr/local/Ascend/opp])
+cuda no-space torch._inductor.exc.InductorError: OSError: [Errno 28] No space left on device
+cuda out-of-memory-killed Killed
+cuda out-of-memory-killed /serve.sh: line 12:  4242 Killed                  vllm serve /models/m
+cuda - Killed the old server by hand
+cuda - the job was Killed
+cuda aborted free(): invalid pointer
+cuda plug-in-differs ModuleNotFoundError: No module named 'vllm.transformers_utils.configs.foo'
+cuda vllm-of-sources ModuleNotFoundError: No module named 'vllm._C'
+cuda flag-value vllm: error: argument --tensor-parallel-size/-tp: invalid int value: 'all'
+cuda - usage: the argument of this function has an invalid value
+cpu openmp-twice OMP: Error #15: Initializing libomp.so, but found libiomp5.so already initialized.
+cuda group-address-not-here zmq.error.ZMQError: Cannot assign requested address (addr='tcp://10.0.0.1:5557')
+cuda port-in-use zmq.error.ZMQError: Address already in use (addr='tcp://10.0.0.1:5557')
+cuda no-more-threads bash: fork: retry: Resource temporarily unavailable
+cuda - read: Resource temporarily unavailable
+cuda transformers-too-old ValueError: GGUF model with architecture qwen35 is not supported yet.
+cuda pod-image-pull Back-off pulling image "registry.example/vllm:1"
+cuda cuda-fabric-manager request to query NVSwitch device information from NVSwitch driver failed with error
+neuron neuron-neff-version NEFF version: 2.0, features: 0x100 are not supported.
+neuron neuron-neff-version Failed to load NN: /tmp/w/model.MODULE_f412.neff, err: 10
 tpu - AttributeError: 'Tensor' object has no attribute 'foo'
 cpu - TypeError: 'int' object is not subscriptable
 cpu - could not create a folder
@@ -630,6 +654,26 @@ MOOT = {
 @for_each([(*log, cause) for log, cause in MOOT.items()], str)
 def test_what_another_cause_of_the_log_explains_is_not_shown(accelerator: str, log: str, cause: str) -> None:
     assert explain_ids(log, accelerator) == [cause]
+
+
+FOREIGN = {
+    "HIP error: no kernel image is available for execution on the device": ("rocm-invalid-device-function", "rocm"),
+    "CUDA error: no kernel image is available for execution on the device": ("cuda-no-kernel-image", "cuda"),
+    "HIP error: device-side assert triggered": ("rocm-illegal-memory-access", "rocm"),
+    "HIP error: an illegal memory access was encountered": ("rocm-illegal-memory-access", "rocm"),
+    "NCCL WARN HIP failure 'peer access is not supported between these two devices'": ("rocm-no-peer-access", "rocm"),
+    "Bfloat16 is only supported on GPUs with compute capability of at least 8.0. Your AMD GPU has 7.0": (
+        "rocm-no-bfloat16",
+        "rocm",
+    ),
+}
+
+
+@for_each([(line, *owner) for line, owner in FOREIGN.items()], str)
+def test_an_image_of_another_accelerator_names_the_one_that_the_line_is_of(
+    line: str, name: str, accelerator: str
+) -> None:
+    assert [(match.id, match.accelerator) for match in explain_log(line, PROFILES["cpu"])] == [(name, accelerator)]
 
 
 def test_a_code_of_another_accelerator_is_explained_where_a_line_says_of_which_table() -> None:
