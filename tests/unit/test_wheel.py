@@ -122,7 +122,7 @@ def test_a_wheel_and_a_source_distribution_are_the_same_bytes_each_time(
 
     assert [path.name.rpartition(".")[2] for path in distributions] == ["whl", "gz"]
     assert {path.name: sha256(path) for path in again} == {path.name: sha256(path) for path in distributions}
-    assert distributions[0].stat().st_size < 4 << 20
+    assert distributions[0].stat().st_size < 4_500_000  # what grows faster than failures and locks is no file of a wheel
 
 
 def test_a_wheel_has_every_file_of_the_package_and_of_the_image_side(distributions: list[Path]) -> None:
