@@ -82,8 +82,11 @@ def pytest_testnodedown(node: Any) -> None:
     config.stash[STARTED] = config.stash.get(STARTED, False) or getattr(node, "workeroutput", {}).get("engine", False)
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Mark the tests of a folder, and give every test with containers the engine, whether it asks for it or not."""
+    if file := config.getoption("--leave-out"):
+        left_out = set(Path(file).read_text(encoding="utf-8").splitlines())
+        items[:] = [item for item in items if item.nodeid not in left_out]
     for item in items:
         for name in FOLDERS.get(item.path.relative_to(TESTS).parts[0], ()) if TESTS in item.path.parents else ():
             item.add_marker(name)
@@ -105,6 +108,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--fuzz-rounds", type=int, default=1, help="rounds of 50 damaged inputs for each parser")
     parser.addoption("--record-proof", action="store_true", help="write images/*/record.json")
+    parser.addoption("--leave-out", help="file with ids of tests that do not run, a line each")
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -18,7 +18,7 @@ from drydock.core.console import log
 from drydock.core.errors import BuildError, InputError
 from drydock.core.files import write_atomically
 from drydock.core.project import Project
-from drydock.development import changed_tests, installed, other_pythons
+from drydock.development import changed_tests, continued_run, installed, other_pythons
 from drydock.development.ordinary_user import ordinary_user
 from drydock.inputs.indexes import read_indexes, uv_environment
 from drydock.inputs.uv import uv_binary
@@ -77,7 +77,8 @@ def run_tests(
     with all unit tests of it, and those of the engine as an ordinary user.
 
     With `record`, the results of engine tests, slow ones too, are written into images/*/record.json, and the run of a
-    kind that runs only if named into tests/record.json. Raises BuildError if a test failed.
+    kind that runs only if named into tests/record.json; it continues one that failed at the same commit. Raises
+    BuildError if a test failed.
     """
     _check_kind(kind)
     project = Project(root)
@@ -90,11 +91,16 @@ def run_tests(
     interpreter = other_pythons.interpreter_of(python) if python else Path(sys.executable)
     selected = {kind: KINDS[kind]} if kind else USUAL
     usual = ("" if every or record else " and not slow") + (" and not checkout" if wheel else "")
+    kept_report = continued_run.locate_kept_report(kind, commit) if recorded else Path()
+    passed_before = continued_run.list_passed_tests(kept_report) if recorded else []
+    if passed_before:
+        log(f"{kind}: {len(passed_before)} tests passed at this commit before; the others run ({kept_report})")
     with (
         installed.make_wheel_environment(root) if wheel else nullcontext((interpreter, root)) as (program, folder),
         tempfile.TemporaryDirectory() as reports,
     ):
-        report = Path(reports, "junit.xml")
+        report, left_out = Path(reports, "junit.xml"), Path(reports, "passed")
+        left_out.write_text("\n".join(passed_before), encoding="utf-8")
         failed = [
             marks
             for name, marks in selected.items()
@@ -107,12 +113,15 @@ def run_tests(
                     "-m",
                     marks + usual,
                     *_make_pytest_options(name, every=every, record=record),
-                    *((f"--junitxml={report}",) if recorded else ()),
+                    *((f"--junitxml={report}", f"--leave-out={left_out}") if recorded else ()),
                 ),
                 **({"PYTHONPATH": str(folder)} if wheel else {}),
             )
         ]
-        if recorded and not failed:
+        if recorded and failed:
+            continued_run.keep_report(report, kept_report)
+        elif recorded:
+            continued_run.finish_report(report, kept_report)
             kind_runs.record_run(project, kind, commit, report)
     if not (kind or wheel or python or record):
         failed += _fail_with_distribution_python(root, every=every)

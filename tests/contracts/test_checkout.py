@@ -11,7 +11,7 @@ from drydock.core.paths import ROOT
 
 pytestmark = pytest.mark.checkout
 
-FILES_AT_MOST = 1925
+FILES_AT_MOST = 1927
 BYTES_AT_MOST = 21 << 20
 OF_ROWS = ("images/", "templates/vllm/")
 """Not counted, as stacks are not: what each release of vLLM adds. It is generated."""
