@@ -91,10 +91,10 @@ def run_tests(
     interpreter = other_pythons.interpreter_of(python) if python else Path(sys.executable)
     selected = {kind: KINDS[kind]} if kind else USUAL
     usual = ("" if every or record else " and not slow") + (" and not checkout" if wheel else "")
-    kept_report = continued_run.locate_kept_report(kind, commit) if recorded else Path()
-    passed_before = continued_run.list_passed_tests(kept_report) if recorded else []
+    earlier_report = continued_run.locate_earlier_report(kind, commit) if recorded else Path()
+    passed_before = continued_run.list_passed_tests(earlier_report) if recorded else []
     if passed_before:
-        log(f"{kind}: {len(passed_before)} tests passed at this commit before; the others run ({kept_report})")
+        log(f"{kind}: {len(passed_before)} tests passed at this commit before; the others run ({earlier_report})")
     with (
         installed.make_wheel_environment(root) if wheel else nullcontext((interpreter, root)) as (program, folder),
         tempfile.TemporaryDirectory() as reports,
@@ -119,9 +119,9 @@ def run_tests(
             )
         ]
         if recorded and failed:
-            continued_run.keep_report(report, kept_report)
+            continued_run.keep_report(report, earlier_report)
         elif recorded:
-            continued_run.finish_report(report, kept_report)
+            continued_run.finish_report(report, earlier_report)
             kind_runs.record_run(project, kind, commit, report)
     if not (kind or wheel or python or record):
         failed += _fail_with_distribution_python(root, every=every)

@@ -33,7 +33,7 @@ _EXIT = re.compile(
     r'"?[ :=(]{0,9}(-?\d{1,3})(?!\d)'
 )
 """As Docker, Kubernetes, Python and vLLM write an exit code; Python's is negative for a signal."""
-_OF_CHILD = re.compile(r"non-zero exit status|\bCommand '|\bcompil|\bCompil")
+_OF_CHILD = re.compile(r"non-zero exit status|\bCommand '|\b[Cc]ompil")
 """In a line about a program that another one ran: its exit codes are none of the entrypoint's."""
 _SIGNAL = re.compile(
     r"(?:\b(?:[Kk]illed by|[Tt]erminated by|[Tt]erminated with|[Dd]ied with|[Dd]ied from) signal:? "
@@ -42,8 +42,8 @@ _SIGNAL = re.compile(
 """As shells, Ray, torch's launcher, Python's subprocess and systemd write the signal that ended a process."""
 _KILLED = re.compile(r"(?m)^(?:[^\n]{0,200}: line \d{1,6}:\s{1,9}\d{1,9}\s)?Killed(?: {4}|$)")
 """As a shell writes that its command, or one of its script, got SIGKILL."""
-_FIRST_SIGNAL = 128
-"""Exit codes from here on are a signal's."""
+_OF_SIGNALS = 128
+"""Exit codes from here on are a signal's: this and its number."""
 _SIGNALS = {"HUP": 1, "INT": 2, "QUIT": 3, "ILL": 4, "ABRT": 6, "BUS": 7, "FPE": 8, "KILL": 9, "SEGV": 11, "TERM": 15}
 _ALONE = re.compile(r"(?i)(?:(?:exit(?:ed)?|return|error)?[ _]{0,9}(?:code|status)?[ :=]{0,9})(-?\d{1,3})[.]?")
 _SIGNAL_ALONE = re.compile(r"(?i)(?:signal[ :=]*)?(?:SIG([A-Z]{2,4})|(?<=[ :=])(\d{1,2}))")
@@ -140,7 +140,7 @@ def _expand_exit_code(text: str) -> str:
         return f"exit code {code[1]}"
     if signal := _SIGNAL_ALONE.fullmatch(text):
         number = int(signal[2]) if signal[2] else _SIGNALS.get(signal[1].upper(), 0)
-        return f"exit code {128 + number}" if number else text
+        return f"exit code {_OF_SIGNALS + number}" if number else text
     return text
 
 
@@ -251,13 +251,13 @@ def _find_exits(text: str, exits: Mapping[int, list[tuple[str, str]]]) -> Iterat
     """Yield the first line of each exit code."""
     earlier_codes: set[int] = set()
     codes = ((match, _to_shell_code(int(match[1]))) for match in _EXIT.finditer(text))
-    signals = ((match, 128 + int(match[1])) for match in _SIGNAL.finditer(text))
-    killed = ((match, 128 + _SIGNALS["KILL"]) for match in islice(_KILLED.finditer(text), 1))
+    signals = ((match, _OF_SIGNALS + int(match[1])) for match in _SIGNAL.finditer(text))
+    killed = ((match, _OF_SIGNALS + _SIGNALS["KILL"]) for match in islice(_KILLED.finditer(text), 1))
     for match, code in (*codes, *signals, *killed):
         if code in earlier_codes:
             continue
         start = text.rfind("\n", 0, match.start()) + 1
-        if code < _FIRST_SIGNAL and _OF_CHILD.search(text, start, match.end()):
+        if code < _OF_SIGNALS and _OF_CHILD.search(text, start, match.end()):
             continue
         earlier_codes.add(code)
         for name, kind in exits.get(code, ()):
@@ -265,7 +265,7 @@ def _find_exits(text: str, exits: Mapping[int, list[tuple[str, str]]]) -> Iterat
 
 
 def _to_shell_code(code: int) -> int:
-    return 128 - code if code < 0 else code
+    return _OF_SIGNALS - code if code < 0 else code
 
 
 def _make_hit(text: str, start: int, at: int, name: str, kind: str, weight: int) -> _Hit:

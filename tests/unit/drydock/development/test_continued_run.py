@@ -22,17 +22,17 @@ SECOND = """<testsuites><testsuite tests="2" skipped="1" time="60.0">
 
 
 def test_what_passed_is_left_out_and_counts_in_the_record(tmp_path: Path) -> None:
-    report, kept = tmp_path / "junit.xml", tmp_path / "cache" / "packages-1.xml"
-    assert continued_run.list_passed_tests(kept) == []
+    report, earlier_report = tmp_path / "junit.xml", tmp_path / "cache" / "packages-1.xml"
+    assert continued_run.list_passed_tests(earlier_report) == []
     report.write_text(FIRST)
-    continued_run.keep_report(report, kept)
-    assert continued_run.list_passed_tests(kept) == [
+    continued_run.keep_report(report, earlier_report)
+    assert continued_run.list_passed_tests(earlier_report) == [
         "tests/engine/test_packages.py::test_a",
         "tests/engine/test_packages.py::test_b[x.y]",
     ]
 
     report.write_text(SECOND)
-    continued_run.finish_report(report, kept)
+    continued_run.finish_report(report, earlier_report)
     (tmp_path / "tests").mkdir()
     (tmp_path / "tests/kinds.json").write_text('{"kinds": {"packages": {"shows": "rows build", "covers": []}}}')
     kind_runs.record_run(Project(tmp_path), "packages", "1" * 40, report)
@@ -40,22 +40,22 @@ def test_what_passed_is_left_out_and_counts_in_the_record(tmp_path: Path) -> Non
     last = kind_runs.read_kinds(Project(tmp_path))["packages"].last
     assert last
     assert (last.passed, last.skipped, last.minutes) == (3, 1, 3)
-    assert not kept.exists()
+    assert not earlier_report.exists()
 
 
 def test_passes_of_several_failed_runs_add_up(tmp_path: Path) -> None:
-    report, kept = tmp_path / "junit.xml", tmp_path / "packages-1.xml"
+    report, earlier_report = tmp_path / "junit.xml", tmp_path / "packages-1.xml"
     for text in (FIRST, SECOND):
         report.write_text(text)
-        continued_run.keep_report(report, kept)
+        continued_run.keep_report(report, earlier_report)
 
-    assert len(continued_run.list_passed_tests(kept)) == 3
+    assert len(continued_run.list_passed_tests(earlier_report)) == 3
 
 
 def test_a_run_that_left_no_report_forgets_nothing(tmp_path: Path) -> None:
-    kept = tmp_path / "packages-1.xml"
-    kept.write_text(FIRST)
+    earlier_report = tmp_path / "packages-1.xml"
+    earlier_report.write_text(FIRST)
 
-    continued_run.keep_report(tmp_path / "junit.xml", kept)
+    continued_run.keep_report(tmp_path / "junit.xml", earlier_report)
 
-    assert kept.read_text() == FIRST
+    assert earlier_report.read_text() == FIRST
